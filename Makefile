@@ -1,0 +1,36 @@
+# `make demo` and `make test` set everything up themselves; they need only Python 3.11+, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test unit lint bench requirements clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python bench/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+unit: $(READY)
+	$(BIN)/python -m pytest -n auto -m 'not slow'
+
+lint: $(READY)
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+requirements: $(READY)
+	$(BIN)/python tests/requirements.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,5 @@
+"""`python -m putback`."""
+
+from putback.cli.main import main
+
+main()

@@ -1,0 +1,185 @@
+"""Settings: defaults, the user's file, the workspace's file, and single values from the command line.
+
+Later sources win over earlier ones: defaults, `<user configuration>/putback/config.toml`, `[tool.putback]` in
+the workspace's `pyproject.toml`, its `.putback.toml`, then `KEY=VALUE` pairs. Unknown keys and values of the
+wrong type are errors that name the file and the key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from putback.errors import UsageError
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class CaptureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds and scope of a capture; sizes in bytes. `include` and `exclude` are gitignore patterns."""
+
+    max_file_bytes: int = 64 * MIB
+    max_new_bytes: int = 2 * GIB
+    max_files: int = 300_000
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    anywhere: bool = False
+
+
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of the store in bytes, and how long to wait for another process in seconds."""
+
+    max_bytes: int = 20 * GIB
+    min_free_bytes: int = 1 * GIB
+    lock_wait_seconds: float = 30.0
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `prune` keeps. Off until the user sets it: nothing is evicted silently."""
+
+    keep_last: int | None = None
+    keep_within: str | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings of one call."""
+
+    capture: CaptureSettings = CaptureSettings()
+    store: StoreSettings = StoreSettings()
+    retention: RetentionSettings = RetentionSettings()
+
+
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "capture": CaptureSettings,
+    "store": StoreSettings,
+    "retention": RetentionSettings,
+}
+
+
+def keys() -> list[str]:
+    """Every valid key, dotted."""
+    return [f"{section}.{name}" for section, kind in _SECTIONS.items() for name in kind.__struct_fields__]
+
+
+def load(workspace: Path, user_file: Path | None, pairs: Sequence[str] = ()) -> Settings:
+    """The settings in force for a workspace. Raises UsageError with every fault of a source at once."""
+    merged: dict[str, dict[str, Any]] = {}
+    if user_file is not None:
+        _merge(merged, _read(user_file), str(user_file))
+    project = workspace / "pyproject.toml"
+    _merge(merged, _table(_read(project, lenient=True), project), f"{project} [tool.putback]")
+    own = workspace / ".putback.toml"
+    _merge(merged, _read(own), str(own))
+    for pair in pairs:
+        _merge(merged, _pair(pair), "-c")
+    try:
+        return msgspec.convert(merged, Settings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"configuration: {error}") from error
+
+
+def _read(path: Path, *, lenient: bool = False) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        # Somebody else's file may be half-written while an agent works; that must not end the protection.
+        if lenient:
+            return {}
+        raise UsageError(f"{path}: {error}") from error
+    except OSError as error:
+        if lenient:
+            return {}
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+
+
+def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
+    tool = document.get("tool", {})
+    table = tool.get("putback", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: [tool.putback] is not a table")
+    return table
+
+
+def _pair(pair: str) -> dict[str, Any]:
+    key, equals, value = pair.partition("=")
+    section, _, name = key.partition(".")
+    if not equals or not name:
+        raise UsageError(f"not KEY=VALUE: {pair!r}", hint="example: -c capture.max_file_bytes=1000000")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return {section: {name: parsed}}
+
+
+def _merge(merged: dict[str, dict[str, Any]], source: dict[str, Any], origin: str) -> None:
+    faults = list(_faults(source))
+    if faults:
+        raise UsageError(f"{origin}: " + "; ".join(faults))
+    for section, table in source.items():
+        merged.setdefault(section, {}).update(table)
+
+
+def _faults(source: dict[str, Any]) -> Iterable[str]:
+    for section, table in source.items():
+        if section not in _SECTIONS:
+            yield _unknown(section, list(_SECTIONS))
+        elif not isinstance(table, dict):
+            yield f"{section!r} is not a table"
+        else:
+            for name, value in table.items():
+                yield from _value_faults(section, name, value)
+
+
+def _value_faults(section: str, name: str, value: object) -> Iterable[str]:
+    key = f"{section}.{name}"
+    if key not in keys():
+        yield _unknown(key, keys())
+        return
+    try:
+        msgspec.convert({name: value}, _SECTIONS[section])
+    except msgspec.ValidationError as error:
+        yield f"{key}: {str(error).partition(' - ')[0].lower()}"
+        return
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+        yield f"{key}: {value} is negative"
+
+
+def _unknown(key: str, valid: list[str]) -> str:
+    near = difflib.get_close_matches(key, valid, n=1, cutoff=0.0)
+    return f"unknown key {key!r}; the nearest valid name is {near[0]!r}"
+
+
+def is_unsuitable(root: Path, home: Path) -> str | None:
+    """Why `root` is plainly no project, or None."""
+    if root == Path(root.anchor):
+        return "the root of the file system"
+    if root == home:
+        return "the home directory"
+    if root in home.parents:
+        return "a directory above the home directory"
+    temporary = {Path(os.path.realpath(name)) for name in ("/tmp", "/var/tmp", "/private/tmp")}
+    if root in temporary:
+        return "the directory for temporary files"
+    if str(root) in _SYSTEM:
+        return "a system directory"
+    return None
+
+
+_SYSTEM = frozenset(
+    {
+        *("/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root"),
+        *("/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/share", "/var"),
+        *("/var/lib", "/var/log", "/Applications", "/Library", "/System", "/Users", "/Volumes"),
+    }
+)

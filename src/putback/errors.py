@@ -1,0 +1,149 @@
+"""Every error that putback raises on purpose.
+
+    PutbackError
+    ├── UsageError            2   the request itself is wrong
+    │   ├── MalformedId           not an id, a prefix of one, or @n
+    │   ├── UnknownId             well formed, but nothing has it
+    │   ├── AmbiguousId           a prefix of several
+    │   └── UnsafePath            outside the workspace, or a name no capture may hold
+    ├── FailedError           1   something that was asked for could not be done
+    │   ├── StorageError          the operating system refused a read or a write
+    │   └── NothingToUndo         the undo list (or the redo list) is empty
+    ├── RefusedError         43   refused by policy, before anything was written
+    │   ├── OverBudget            a limit, with both numbers
+    │   └── UnsuitableRoot        a directory that is plainly no project
+    ├── UnknownStateError    44   an interrupted restore needs a person
+    ├── LockedError          45   another process holds the lock
+    ├── IntegrityError       46   the store does not hold what it says it holds
+    ├── GitUnavailable       69   git is missing, too old, or does not answer
+    └── Cancelled           130   the caller stopped the operation
+
+Each class has a stable `code` for programs and an `exit_code` for the shell. A message says in lower case what
+failed first and quotes the path; `hint` is one more line that names the next command.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PutbackError(Exception):
+    """The root of the tree: anything that putback reports instead of a result."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PutbackError):
+    """The request is wrong whatever the state of the disk: a bad option, a bad id, a path outside."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class MalformedId(UsageError):
+    """The text is neither a hexadecimal id of 7 to 64 digits nor `@n`."""
+
+    code = "malformed_id"
+
+
+class UnknownId(UsageError):
+    """The id is well formed but no entry and no capture of this workspace has it."""
+
+    code = "unknown_id"
+
+
+class AmbiguousId(UsageError):
+    """The prefix belongs to more than one entry or capture."""
+
+    code = "ambiguous_id"
+
+
+class UnsafePath(UsageError):
+    """A path that leaves the workspace or that has a component no capture may hold."""
+
+    code = "unsafe_path"
+
+
+class FailedError(PutbackError):
+    """Something that was asked for could not be done."""
+
+    code = "failed"
+    exit_code = 1
+
+
+class StorageError(FailedError):
+    """The operating system refused a read or a write of the store or of the workspace."""
+
+    code = "storage"
+
+
+class NothingToUndo(FailedError):
+    """No entry is left that undo (or redo) could take."""
+
+    code = "nothing_to_undo"
+
+
+class RefusedError(PutbackError):
+    """Refused by policy; nothing was written."""
+
+    code = "refused"
+    exit_code = 43
+
+
+class OverBudget(RefusedError):
+    """A limit would be exceeded. Carries the limit and the measured value, in the limit's own unit."""
+
+    code = "over_budget"
+
+    def __init__(self, message: str, *, key: str, limit: int, measured: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key
+        self.limit = limit
+        self.measured = measured
+
+
+class UnsuitableRoot(RefusedError):
+    """The directory is plainly no project: the home directory, the file system root, a system directory."""
+
+    code = "unsuitable_root"
+
+
+class UnknownStateError(PutbackError):
+    """An interrupted restore left paths of which nobody has decided yet what they should be."""
+
+    code = "unknown_state"
+    exit_code = 44
+
+
+class LockedError(PutbackError):
+    """Another process held the lock for longer than we were willing to wait."""
+
+    code = "locked"
+    exit_code = 45
+
+
+class IntegrityError(PutbackError):
+    """The store is damaged, or a record in it names something that no record may name."""
+
+    code = "integrity"
+    exit_code = 46
+
+
+class GitUnavailable(PutbackError):
+    """git is missing, older than supported, or did not answer within its time limit."""
+
+    code = "git_unavailable"
+    exit_code = 69
+
+
+class Cancelled(PutbackError):
+    """The caller asked for the operation to stop. Nothing half-done has been published."""
+
+    code = "cancelled"
+    exit_code = 130

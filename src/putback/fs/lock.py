@@ -1,0 +1,65 @@
+"""A lock that dies with its holder: flock on a file whose text says who holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from putback.errors import Cancelled, LockedError
+from putback.progress import Progress
+
+POLL_SECONDS = 0.05
+SAY_SO_AFTER_SECONDS = 1.0
+
+
+@contextmanager
+def hold(path: Path, *, command: str, shared: bool, wait_seconds: float, progress: Progress) -> Iterator[None]:
+    """Hold the lock at `path` for the length of the block.
+
+    Waits for another holder up to `wait_seconds` and tells `progress` who it is. Raises LockedError after that,
+    Cancelled where the caller gave up first. The file stays; only the kernel's lock on it counts.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _acquire(descriptor, shared, wait_seconds, progress)
+        if not shared:
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pid {os.getpid()}, {command}, since {since}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, shared: bool, wait_seconds: float, progress: Progress) -> None:
+    flags = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    began = time.monotonic()
+    told = False
+    while True:
+        try:
+            fcntl.flock(descriptor, flags)
+            return
+        except BlockingIOError:
+            waited = time.monotonic() - began
+        if waited >= wait_seconds:
+            raise LockedError(
+                f"locked by another process ({holder(descriptor)}); waited {wait_seconds:g} s",
+                hint="wait for it to end, then run the command again",
+            )
+        if progress.cancelled():
+            raise Cancelled("cancelled while waiting for a lock")
+        if not told and waited >= SAY_SO_AFTER_SECONDS:
+            progress.waiting(holder(descriptor))
+            told = True
+        time.sleep(POLL_SECONDS)
+
+
+def holder(descriptor: int) -> str:
+    """What the lock file says of its holder, in one printable line."""
+    text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+    return "".join(c for c in text if c.isprintable()) or "unknown"

@@ -1,0 +1,268 @@
+"""The confined handle of a workspace root: the only code that opens workspace files for writing.
+
+Every path is walked from the root's descriptor one component at a time, with O_NOFOLLOW and O_DIRECTORY, so a
+symbolic link in the way is an error and never a way out, also when it is swapped in while we walk. The last
+component is never followed either. New content is written beside its target and renamed over it.
+
+Not guaranteed: isolation against a process that writes the same file in the instant between the last look at a
+target and the rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from putback.errors import FailedError, RefusedError, StorageError, UnsafePath
+from putback.paths import RelPath, parse, quote, within
+from putback.records.change import LINK_MODE, PERMISSION_BITS, Kind, Node
+
+BLOCK = 1 << 18
+HOLE = 4096
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+
+class Root:
+    """A workspace root, held open. `forbidden` is where our own store lies inside it, if it does."""
+
+    def __init__(self, path: bytes, forbidden: RelPath | None = None) -> None:
+        needed = (os.open, os.rename, os.unlink, os.mkdir, os.rmdir, os.symlink, os.stat, os.readlink)
+        if not all(call in os.supports_dir_fd for call in needed):
+            raise RefusedError("this platform cannot confine writes to a directory; nothing was done")
+        self.path = path
+        self._forbidden = set() if forbidden is None else {forbidden}
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(f"cannot open the workspace {quote(path)}: {error.strerror}") from error
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    @contextmanager
+    def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+        """The descriptor of the directory that holds `path`, and the last component.
+
+        Raises OSError where a component is missing, is no directory or is a symbolic link.
+        """
+        parse(path)
+        if within(path, self._forbidden):
+            raise UnsafePath(f"inside putback's own store: {quote(path)}")
+        *above, name = path.split(b"/")
+        fd = os.dup(self._fd)
+        try:
+            for component in above:
+                below = os.open(component, _DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = below
+            yield fd, name
+        finally:
+            os.close(fd)
+
+    def lstat(self, path: bytes) -> os.stat_result:
+        """What stands at `path`, links not followed. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+
+    def look(self, path: bytes) -> os.stat_result | None:
+        """Like `lstat`, but None where nothing stands there, or only behind a symbolic link."""
+        try:
+            return self.lstat(path)
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+
+    def open_file(self, path: bytes) -> int:
+        """A descriptor to read the regular file at `path`; never waits, never follows. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            descriptor = os.open(name, _READ, dir_fd=fd)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file")
+        return descriptor
+
+    def read_link(self, path: bytes) -> bytes:
+        """The text of the symbolic link at `path`. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            return os.readlink(name, dir_fd=fd)
+
+    def measure(self, path: bytes) -> Node | None:
+        """The node that stands at `path`, its content read; None where there is none.
+
+        Raises OSError where it cannot be read and FailedError where it is a special file.
+        """
+        found = self.look(path)
+        if found is None:
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            return Node(Kind.DIRECTORY, found.st_mode & PERMISSION_BITS)
+        if stat.S_ISLNK(found.st_mode):
+            return Node(Kind.SYMLINK, LINK_MODE, blob_id([self.read_link(path)]))
+        if not stat.S_ISREG(found.st_mode):
+            raise FailedError(f"a special file stands at {quote(path)}")
+        descriptor = self.open_file(path)
+        try:
+            return Node(Kind.FILE, found.st_mode & PERMISSION_BITS, _digest(descriptor, found.st_size))
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: RelPath | None) -> list[bytes]:
+        """The names in a directory, the root's where `path` is None. Raises OSError."""
+        if path is None:
+            return [os.fsencode(name) for name in os.listdir(self._fd)]
+        with self.parent(path) as (fd, name):
+            directory = os.open(name, _DIRECTORY, dir_fd=fd)
+            try:
+                return [os.fsencode(entry) for entry in os.listdir(directory)]
+            finally:
+                os.close(directory)
+
+    def stage_file(self, path: RelPath, blocks: Iterable[bytes], mode: int) -> None:
+        """Write a new regular file at `path`, which must not exist. Not yet durable: see `sync_file`.
+
+        Runs of zeros become holes. Created readable by the owner alone; `mode` (masked to permission bits) is
+        set only once the content is whole. Raises OSError, and leaves nothing behind then.
+        """
+        with self.parent(path) as (fd, name):
+            descriptor = os.open(name, _CREATE, 0o600, dir_fd=fd)
+            try:
+                _write_sparse(descriptor, blocks)
+                os.fchmod(descriptor, mode & PERMISSION_BITS)
+            except BaseException:
+                os.unlink(name, dir_fd=fd)
+                raise
+            finally:
+                os.close(descriptor)
+
+    def stage_link(self, path: RelPath, target: bytes) -> None:
+        """Make a symbolic link at `path`, which must not exist. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            os.symlink(target, name, dir_fd=fd)
+
+    def sync_file(self, path: RelPath) -> None:
+        """Make a file's content durable. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            descriptor = os.open(name, _READ, dir_fd=fd)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_directory(self, path: RelPath | None) -> None:
+        """Make the names in a directory durable. Raises OSError."""
+        if path is None:
+            os.fsync(self._fd)
+            return
+        with self.parent(path) as (fd, name):
+            directory = os.open(name, _DIRECTORY, dir_fd=fd)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def publish(self, staged: RelPath, target: RelPath) -> None:
+        """Rename a staged file over its target. Raises OSError."""
+        with self.parent(staged) as (source, old), self.parent(target) as (fd, new):
+            os.rename(old, new, src_dir_fd=source, dst_dir_fd=fd)
+
+    def chmod(self, path: RelPath, mode: int) -> None:
+        """Set permission bits of a file or directory; a link is refused. Special bits stay as they are."""
+        with self.parent(path) as (fd, name):
+            found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            flags = _DIRECTORY if stat.S_ISDIR(found.st_mode) else _READ
+            try:
+                descriptor = os.open(name, flags, dir_fd=fd)
+            except PermissionError:
+                _chmod_unreadable(fd, name, mode)
+                return
+            try:
+                special = os.fstat(descriptor).st_mode & 0o7000
+                os.fchmod(descriptor, special | (mode & PERMISSION_BITS))
+            finally:
+                os.close(descriptor)
+
+    def make_directory(self, path: RelPath, mode: int) -> None:
+        """Make a directory, owner-only first, then with `mode` masked to permission bits. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            os.mkdir(name, 0o700, dir_fd=fd)
+            directory = os.open(name, _DIRECTORY, dir_fd=fd)
+            try:
+                os.fchmod(directory, mode & PERMISSION_BITS)
+            finally:
+                os.close(directory)
+
+    def remove(self, path: RelPath) -> None:
+        """Remove a file or link. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            os.unlink(name, dir_fd=fd)
+
+    def remove_directory(self, path: RelPath) -> None:
+        """Remove a directory that is empty. Raises OSError."""
+        with self.parent(path) as (fd, name):
+            os.rmdir(name, dir_fd=fd)
+
+
+def store_inside(root: Path, store: Path) -> RelPath | None:
+    """Where the store lies inside the workspace, as a path relative to it; None where it lies outside."""
+    if store == root or root not in store.parents:
+        return None
+    return parse(os.fsencode(store.relative_to(root)))
+
+
+def blob_id(blocks: list[bytes]) -> str:
+    """git's sha256 id of a blob with this content, in lowercase hex."""
+    digest = hashlib.sha256(b"blob %d\0" % sum(len(block) for block in blocks))
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _digest(descriptor: int, size: int) -> str:
+    digest = hashlib.sha256(b"blob %d\0" % size)
+    while block := os.read(descriptor, BLOCK):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _write_sparse(descriptor: int, blocks: Iterable[bytes]) -> None:
+    end = 0
+    for block in blocks:
+        for start in range(0, len(block), BLOCK):
+            _write_block(descriptor, block[start : start + BLOCK])
+        end += len(block)
+    if os.fstat(descriptor).st_size != end:
+        os.ftruncate(descriptor, end)
+
+
+def _write_block(descriptor: int, block: bytes) -> None:
+    if len(block) >= HOLE and not any(block[:HOLE]) and block.count(0) == len(block):
+        os.lseek(descriptor, len(block), os.SEEK_CUR)
+        return
+    view = memoryview(block)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _chmod_unreadable(fd: int, name: bytes, mode: int) -> None:
+    """For a file whose own bits keep us from opening it: by name, refusing a link both before and after."""
+    before = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    if stat.S_ISLNK(before.st_mode):
+        raise OSError(errno.ELOOP, "a symbolic link")
+    os.chmod(name, mode & PERMISSION_BITS, dir_fd=fd)
+    after = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    if after.st_ino != before.st_ino:
+        raise OSError(errno.ESTALE, "replaced while its mode was set")

@@ -1,0 +1,113 @@
+"""Questions to the user's own repository. Nothing here writes, locks or runs a program of theirs.
+
+The repository is always named to git outright, so that neither its `core.worktree` nor the environment can
+point anywhere else, and its index is read without being refreshed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from putback.errors import PutbackError
+from putback.git.command import Git, Result
+from putback.paths import RelPath
+from putback.records.capture import Repository
+
+ANY_CODE = frozenset(range(-64, 256))
+
+
+@dataclass(frozen=True)
+class UserRepository:
+    """The repository whose work tree is `root`; `git_dir` is what stands there as `.git`."""
+
+    root: bytes
+    git_dir: bytes
+    common_dir: bytes
+    git: Git
+
+    @property
+    def index(self) -> bytes:
+        """The user's index file. It may not exist."""
+        return os.path.join(self.git_dir, b"index")
+
+    def tracked_but_ignored(self, excludes: Path) -> Future[Result]:
+        """Ask, in the background, for the tracked paths that ignore rules match, NUL after each."""
+        git = self.git.configured(("core.excludesFile", str(excludes)))
+        return git.background("ls-files", "-c", "-i", "-z", "--exclude-standard")
+
+    def standing(self) -> Repository:
+        """HEAD and branch, for the record."""
+        head = self.git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", accept=ANY_CODE)
+        branch = self.git.run("symbolic-ref", "-q", "HEAD", accept=ANY_CODE)
+        name = branch.out.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
+        return Repository(head=head.out.decode("ascii", "replace").strip(), branch=name)
+
+
+def toplevel(start: bytes) -> bytes | None:
+    """The nearest directory at or above `start` that has a `.git` that looks like a repository's."""
+    directory = start
+    while True:
+        if _is_repository(os.path.join(directory, b".git")):
+            return directory
+        above = os.path.dirname(directory)
+        if above == directory:
+            return None
+        directory = above
+
+
+def _is_repository(candidate: bytes) -> bool:
+    """Whether `.git` is a repository, or a file that points to one: git's own test, without running git."""
+    try:
+        found = os.stat(candidate)
+        if stat.S_ISREG(found.st_mode):
+            return open_pointer(candidate) is not None
+        return stat.S_ISDIR(found.st_mode) and os.path.lexists(os.path.join(candidate, b"HEAD"))
+    except OSError:
+        return False
+
+
+def open_pointer(candidate: bytes) -> bytes | None:
+    """The directory that a `.git` file names, or None where the file is no such pointer."""
+    with open(candidate, "rb") as file:
+        text = file.read(4096 + 8)
+    if not text.startswith(b"gitdir: "):
+        return None
+    named = os.path.join(os.path.dirname(candidate), text[8:].rstrip(b"\r\n"))
+    return named if os.path.isdir(named) else None
+
+
+def open_at(git: Git, root: bytes) -> UserRepository | None:
+    """The repository whose work tree is `root`, or None where git sees none there."""
+    candidate = os.path.join(root, b".git")
+    if not _is_repository(candidate):
+        return None
+    bound = git.on(candidate, work_tree=root)
+    answer = bound.run("rev-parse", "--absolute-git-dir", "--git-common-dir", accept=ANY_CODE)
+    lines = answer.out.split(b"\n")
+    if answer.code != 0 or len(lines) != 3:
+        return None
+    return UserRepository(root, lines[0], os.path.join(root, lines[1]), bound)
+
+
+def excludes_file(git: Git, repository: UserRepository | None) -> Path:
+    """Where the user's configuration puts their global ignore file, whether or not it exists."""
+    asking = git.with_users_home()
+    asking = asking.on(Path(os.devnull) if repository is None else repository.git_dir)
+    answer = asking.run("config", "--type=path", "--get", "core.excludesFile", accept=ANY_CODE)
+    value = answer.out.rstrip(b"\n")
+    if answer.code == 0 and value:
+        return Path(os.fsdecode(os.path.join(repository.root if repository else b"/", value)))
+    if answer.code > 1:
+        said = answer.err.decode("utf-8", "replace").strip().splitlines()
+        raise PutbackError(f"git cannot read your configuration: {said[0] if said else answer.code}")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(base) / "git" / "ignore"
+
+
+def split_paths(out: bytes) -> list[RelPath]:
+    """The paths in NUL-terminated output of git, as git wrote them."""
+    return [RelPath(name) for name in out.split(b"\0") if name]

@@ -1,0 +1,341 @@
+"""Carry out a plan on a workspace: stage everything, then publish, then remove, then verify.
+
+Until `publish` is called the workspace holds nothing new but staged files, which `discard` takes away again:
+a missing object, a full disk or a directory that cannot be written end the restore there. Publishing looks at
+every target once more and refuses a path that is no longer what the plan says. A path that fails does not stop
+the others, but after a failure nothing is removed any more.
+
+Not guaranteed: that several files appear at one instant, or isolation against a process that writes a target
+between the last look and the rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from putback import seams
+from putback.errors import Cancelled, FailedError, PutbackError, StorageError, UnsafePath
+from putback.fs.root import GONE, Root
+from putback.ops.plan import describe
+from putback.paths import RelPath, parents, quote
+from putback.progress import Progress
+from putback.records.change import Kind, Node
+from putback.records.plan import Action, Outcome, Plan, Status, Step
+
+SYNC_THREADS = 8
+OWNER_ALL = 0o700
+STAGED_PREFIX = b".putback-"
+DONE = {Action.RESTORE: Status.RESTORED, Action.RECREATE: Status.RECREATED, Action.REMOVE: Status.REMOVED}
+
+Look = tuple[int, ...] | None
+
+
+class Drifted(Exception):
+    """A target is not what the plan says any more."""
+
+
+@dataclass
+class Applier:
+    """One application of one plan. `content` gives the bytes behind a digest, checked."""
+
+    root: Root
+    plan: Plan
+    token: str
+    content: Callable[[str], Iterator[bytes]]
+    progress: Progress
+    outcomes: dict[RelPath, Outcome] = field(default_factory=dict)
+    _staged: dict[RelPath, RelPath] = field(default_factory=dict)
+    _looks: dict[RelPath, Look] = field(default_factory=dict)
+    _inodes: set[tuple[int, int]] = field(default_factory=set)
+    _opened: dict[RelPath, int] = field(default_factory=dict)
+    _touched: set[RelPath | None] = field(default_factory=set)
+    _same_file: set[RelPath] = field(default_factory=set)
+    _failed: bool = False
+
+    def __post_init__(self) -> None:
+        self._steps = {step.raw: step for step in self.plan.steps}
+        self._targets = {
+            path: self._staging_place(path, number)
+            for number, (path, step) in enumerate(self._steps.items())
+            if _needs_content(step)
+        }
+
+    def staging_places(self) -> list[RelPath]:
+        """Every path at which `stage` may put a file; for the journal, before it happens."""
+        return list(self._targets.values())
+
+    def stage(self) -> None:
+        """Write every new content beside its target, checked and durable, and look at every target.
+
+        Raises StorageError, IntegrityError or Cancelled; then the workspace is as it was.
+        """
+        try:
+            self._open_directories()
+            self._look_at_targets()
+            self.progress.start("staging", len(self._targets))
+            for path, place in self._targets.items():
+                if self.progress.cancelled():
+                    raise Cancelled("cancelled before anything was put back")
+                if path not in self.outcomes:
+                    self._stage(self._steps[path], place)
+                    self.progress.advance()
+            self._sync(self._staged.values())
+            self.progress.finish()
+            seams.reach("restore.staged")
+        except OSError as error:
+            self.discard()
+            raise StorageError(
+                f"cannot prepare the restore: {error.strerror}", hint="the workspace is as it was"
+            ) from error
+        except BaseException:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Take away what was staged and not published, and close the directories that were opened for it."""
+        for place in self._staged.values():
+            with suppress(OSError):
+                self.root.remove(place)
+        self._staged.clear()
+        for path, mode in reversed(self._opened.items()):
+            with suppress(OSError):
+                self.root.chmod(path, mode)
+        self._opened.clear()
+
+    def publish(self) -> list[Outcome]:
+        """Put the plan into effect and verify it; one outcome per step, in path order."""
+        self.progress.start("putting back", len(self._steps))
+        order = sorted(self._steps)
+        for path in order:
+            self._give_way(self._steps[path])
+        for path in order:
+            self._step(path, self._make_directory, lambda s: s.goal is not None and s.goal.kind is Kind.DIRECTORY)
+        for path in order:
+            self._step(path, self._put, lambda s: s.goal is not None and s.goal.kind is not Kind.DIRECTORY)
+        for path in reversed(order):
+            self._step(path, self._remove, lambda s: s.goal is None)
+        for path in reversed(order):
+            self._set_directory_mode(self._steps[path])
+        self._sync_directories()
+        self._opened.clear()
+        self.discard()
+        seams.reach("restore.published")
+        self._verify()
+        self.progress.finish()
+        return [self.outcomes[path] for path in order]
+
+    def _staging_place(self, path: RelPath, number: int) -> RelPath:
+        """A new name in the nearest directory above `path` that is there now: a rename will do from there."""
+        name = STAGED_PREFIX + f"{self.token}-{number}".encode()
+        for above in parents(path):
+            found = self.root.look(above)
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                return RelPath(above + b"/" + name)
+        return RelPath(name)
+
+    def _open_directories(self) -> None:
+        """Let ourselves into directories whose mode the plan changes or that it removes."""
+        for path, step in self._steps.items():
+            now, goal = step.now, step.goal
+            if now is None or now.kind is not Kind.DIRECTORY or now.mode & 0o300 == 0o300:
+                continue
+            if goal is None or goal.kind is not Kind.DIRECTORY or goal.mode & 0o300 == 0o300:
+                self.root.chmod(path, now.mode | OWNER_ALL)
+                self._opened[path] = now.mode
+
+    def _look_at_targets(self) -> None:
+        for path, step in self._steps.items():
+            try:
+                look = _signature(self.root.look(path))
+                self._check(step)
+                self._looks[path] = look
+            except Drifted as moved:
+                self._settle(step, Status.REFUSED, str(moved))
+            except (UnsafePath, FailedError) as error:
+                self._settle(step, Status.REFUSED, error.message)
+
+    def _check(self, step: Step) -> None:
+        """Raises Drifted where the target is not what the plan says."""
+        found = self.root.measure(step.raw)
+        if step.raw in self._opened and found is not None:
+            found = Node(found.kind, self._opened[step.raw])
+        if found != step.now:
+            raise Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
+
+    def _stage(self, step: Step, place: RelPath) -> None:
+        goal = step.goal
+        assert goal is not None
+        seams.reach("restore.stage")
+        self._staged[step.raw] = place
+        try:
+            if goal.kind is Kind.SYMLINK:
+                self.root.stage_link(place, b"".join(self.content(goal.digest)))
+            else:
+                self.root.stage_file(place, self.content(goal.digest), goal.mode)
+        except BaseException:
+            with suppress(OSError):
+                self.root.remove(place)
+            del self._staged[step.raw]
+            raise
+        found = self.root.lstat(place)
+        self._inodes.add((found.st_dev, found.st_ino))
+
+    def _sync(self, places: Iterable[RelPath]) -> None:
+        files = [place for place in places if stat.S_ISREG(self.root.lstat(place).st_mode)]
+        with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
+            for _ in pool.map(self.root.sync_file, files):
+                pass
+
+    def _give_way(self, step: Step) -> None:
+        """Where kinds differ and one of them is a directory, clear the place before anything is put there."""
+        now, goal = step.now, step.goal
+        if now is None or goal is None or step.raw in self.outcomes:
+            return
+        if now.kind is Kind.DIRECTORY and goal.kind is not Kind.DIRECTORY:
+            prefix = step.raw + b"/"
+            for path in sorted((path for path in self._steps if path.startswith(prefix)), reverse=True):
+                self._step(path, self._remove, lambda s: s.goal is None)
+            self._attempt(step, lambda: self.root.remove_directory(step.raw))
+        elif now.kind is not Kind.DIRECTORY and goal.kind is Kind.DIRECTORY:
+            self._attempt(step, lambda: self._unlink(step))
+
+    def _attempt(self, step: Step, effect: Callable[[], None]) -> None:
+        """An effect on the way to a step's own: it settles the step only where it goes wrong."""
+        try:
+            effect()
+            self._looks[step.raw] = None
+        except Drifted as moved:
+            self._settle(step, Status.REFUSED, str(moved))
+        except OSError as error:
+            self._fail(step, error)
+
+    def _step(self, path: RelPath, effect: Callable[[Step], None], wanted: Callable[[Step], bool]) -> None:
+        step = self._steps[path]
+        if path in self.outcomes or not wanted(step):
+            return
+        try:
+            effect(step)
+            self._touched.add(next(parents(path), None))
+        except Drifted as moved:
+            self._settle(step, Status.REFUSED, str(moved))
+        except (UnsafePath, FailedError) as error:
+            self._settle(step, Status.REFUSED, error.message)
+        except OSError as error:
+            self._fail(step, error)
+        self.progress.advance()
+
+    def _put(self, step: Step) -> None:
+        goal = step.goal
+        assert goal is not None
+        seams.reach("restore.before_put")
+        self._still(step)
+        if step.raw in self._staged:
+            seams.reach("restore.put")
+            self.root.publish(self._staged[step.raw], step.raw)
+            del self._staged[step.raw]
+        else:
+            self.root.chmod(step.raw, goal.mode)
+        self._settle(step, DONE[step.action], step.note)
+
+    def _make_directory(self, step: Step) -> None:
+        goal = step.goal
+        assert goal is not None
+        if step.now is not None and step.now.kind is Kind.DIRECTORY:
+            self._still(step)
+        else:
+            seams.reach("restore.make_directory")
+            self.root.make_directory(step.raw, goal.mode | OWNER_ALL)
+        self._settle(step, DONE[step.action], step.note)
+
+    def _set_directory_mode(self, step: Step) -> None:
+        """Last of all, so that a directory which is to be read-only can be filled before."""
+        goal = step.goal
+        if goal is None or goal.kind is not Kind.DIRECTORY or not self.outcomes[step.raw].status.applied:
+            return
+        try:
+            self.root.chmod(step.raw, goal.mode)
+            self._opened.pop(step.raw, None)
+        except OSError as error:
+            self._fail(step, error)
+
+    def _remove(self, step: Step) -> None:
+        assert step.now is not None
+        if self._failed:
+            self._settle(step, Status.SKIPPED, "another path failed, so nothing is removed")
+        elif step.now.kind is Kind.DIRECTORY:
+            self._remove_directory(step)
+        else:
+            self._unlink(step)
+            self._settle(step, Status.REMOVED, step.note)
+
+    def _unlink(self, step: Step) -> None:
+        seams.reach("restore.before_remove")
+        self._still(step)
+        found = self.root.look(step.raw)
+        if found is not None and (found.st_dev, found.st_ino) in self._inodes:
+            # On a file system that ignores case this name and one just put back are the same file.
+            self._same_file.add(step.raw)
+            return
+        seams.reach("restore.remove")
+        self.root.remove(step.raw)
+
+    def _remove_directory(self, step: Step) -> None:
+        try:
+            self.root.remove_directory(step.raw)
+            self._settle(step, Status.REMOVED, step.note)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            self._settle(step, Status.SKIPPED, "not empty: it holds what is left alone")
+
+    def _still(self, step: Step) -> None:
+        """The last look at a target. Raises Drifted."""
+        if _signature(self.root.look(step.raw)) != self._looks.get(step.raw):
+            self._check(step)
+
+    def _settle(self, step: Step, status: Status, reason: str) -> None:
+        self.outcomes[step.raw] = Outcome.at(step.raw, status=status, reason=reason)
+
+    def _fail(self, step: Step, error: OSError) -> None:
+        self._failed = True
+        words = "a symbolic link or a missing directory is in the way" if error.errno in GONE else error.strerror
+        self._settle(step, Status.FAILED, words or "failed")
+
+    def _sync_directories(self) -> None:
+        for path in self._touched:
+            with suppress(OSError):
+                self.root.sync_directory(path)
+
+    def _verify(self) -> None:
+        """Read back every path that was put back; one that is not as it should be has failed."""
+        for path, outcome in list(self.outcomes.items()):
+            step = self._steps[path]
+            if outcome.status.applied:
+                try:
+                    found = self.root.measure(path)
+                except (OSError, PutbackError):
+                    self._settle(step, Status.FAILED, f"cannot be read back: {quote(path)}")
+                    continue
+                if found != step.goal and path not in self._same_file:
+                    self._settle(step, Status.FAILED, f"verification failed: found {describe(found)}")
+
+
+def _needs_content(step: Step) -> bool:
+    now, goal = step.now, step.goal
+    if goal is None or goal.kind is Kind.DIRECTORY:
+        return False
+    return now is None or now.kind is not goal.kind or now.digest != goal.digest
+
+
+def _signature(found: os.stat_result | None) -> Look:
+    if found is None:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        return (found.st_dev, found.st_ino)
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)

@@ -1,0 +1,355 @@
+"""Put a workspace back: safety capture, plan, journal, stage, publish, verify, record.
+
+A restore is a span of the history: the safety capture before, a capture after, and what became of each path.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from putback import paths, seams
+from putback.errors import StorageError
+from putback.fs.journal import Journal
+from putback.ops import diff, plan
+from putback.ops.apply import Applier
+from putback.ops.held import held_before
+from putback.ops.plan import Wanted
+from putback.ops.session import Session
+from putback.paths import RelPath
+from putback.records import document
+from putback.records.capture import Purpose
+from putback.records.change import PERMISSION_BITS, Change, Kind, Node
+from putback.records.document import AtPath
+from putback.records.history import Cause, Entry, EntryKind
+from putback.records.journal import Published, Started
+from putback.records.plan import Declined, Outcome, Outcomes, Plan, Policy, Status
+from putback.store import captures
+from putback.store.captures import StoredCapture, TreeState, View
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the workspace is to become.
+
+    `goal` is the capture to go to. For a span `recorded` is the capture that the tree should still be like; for
+    a snapshot it is None, and the tree may be like anything. `only` bounds a span to what it did itself;
+    `explicit` names the changes outright.
+    """
+
+    goal: StoredCapture
+    recorded: StoredCapture | None
+    of: str
+    cause: Cause = Cause.RESTORE
+    message: str = ""
+    only: frozenset[RelPath] | None = None
+    explicit: tuple[Change, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a restore is done. `exact` also removes what no capture held before."""
+
+    scope: frozenset[RelPath] = frozenset()
+    policy: Policy = Policy.OVERWRITE
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result: the plan, and, where it was carried out, one outcome per path and the history entry.
+
+    `entry` is None for a dry run and where there was nothing to do.
+    """
+
+    plan: Plan
+    outcomes: tuple[Outcome, ...] = ()
+    entry: Entry | None = None
+
+    @property
+    def applied(self) -> int:
+        """How many paths went back."""
+        return sum(outcome.status.applied for outcome in self.outcomes)
+
+    @property
+    def failed(self) -> bool:
+        """Whether any path was refused or failed."""
+        return any(outcome.status in (Status.REFUSED, Status.FAILED) for outcome in self.outcomes)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is decided before the first effect. `now` is stored, but not yet a capture."""
+
+    target: Target
+    options: Options
+    now: TreeState
+    plan: Plan
+
+
+def prepare(session: Session, target: Target, options: Options) -> Prepared:
+    """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace."""
+    state = session.capturer.take(message="", purpose=Purpose.SAFETY)
+    wanted = _wanted(session, target, options, state)
+    survey = _Survey(session, state, target)
+    survey.look(wanted)
+    now = session.capturer.with_examined(state, survey.present, survey.examined)
+    wanted = [*wanted, *survey.missing_parents(wanted)]
+    made = plan.make(
+        Wanted(
+            changes=sorted(wanted, key=lambda change: change.path),
+            now=survey.found,
+            policy=options.policy,
+            unheld=survey.unheld,
+            kept=_kept(session, target, options, state, wanted),
+            hidden=survey.hidden(wanted, now),
+        )
+    )
+    return Prepared(target, options, now, made)
+
+
+def carry_out(session: Session, prepared: Prepared) -> Restored:
+    """Apply a prepared restore and record it. Raises before the workspace is touched, or not at all.
+
+    A failure to take the capture afterwards leaves the state unknown, for `recover` to resolve.
+    """
+    made = prepared.plan
+    declined = tuple(
+        Outcome.at(item.raw, status=Status.REFUSED, reason=item.reason) for item in made.refused
+    )
+    settled = (*made.settled, *declined)
+    if not made.steps:
+        return Restored(made, settled)
+    before = captures.write(session.where, session.git, prepared.now)
+    seams.reach("restore.safe")
+    applier = Applier(
+        session.root,
+        made,
+        secrets.token_hex(4),
+        lambda oid: session.reader.stream(oid, "blob"),
+        session.progress,
+    )
+    started = Started(
+        before=before,
+        of=prepared.target.of,
+        cause=prepared.target.cause,
+        message=prepared.target.message,
+        scope=tuple(AtPath.at(path) for path in sorted(prepared.options.scope)),
+        plan=made,
+        staged=tuple(AtPath.at(path) for path in applier.staging_places()),
+        created_ns=time.time_ns(),
+    )
+    publishing = False
+    try:
+        with Journal(session.where.journal) as journal:
+            journal.append(document.encode(started))
+            seams.reach("restore.started")
+            applier.stage()
+            journal.append(document.encode(Published()))
+            publishing = True
+            seams.reach("restore.publishing")
+            outcomes = applier.publish()
+    except BaseException as error:
+        if not publishing:
+            applier.discard()
+            session.where.journal.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise StorageError(f"cannot write the journal: {error.strerror}") from error
+        raise
+    return finish(session, started, made, (*outcomes, *settled))
+
+
+def finish(session: Session, started: Started, made: Plan, outcomes: tuple[Outcome, ...]) -> Restored:
+    """Capture the result, record the entry, and close the journal."""
+    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.raw))
+    applied = sum(outcome.status.applied for outcome in ordered)
+    if applied == 0 and started.cause is not Cause.RECOVER:
+        session.where.journal.unlink(missing_ok=True)
+        return Restored(made, ordered)
+    state = session.capturer.take(message="", purpose=Purpose.AFTER)
+    touched = {step.raw for step in made.steps}
+    present = [path for path in touched if _is_file(session.root.look(path))]
+    state = session.capturer.with_examined(state, present, touched)
+    after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered))
+    entry = _entry(session, started, after, state, ordered)
+    session.history.add(entry)
+    seams.reach("restore.recorded")
+    session.where.journal.unlink(missing_ok=True)
+    return Restored(made, ordered, entry)
+
+
+def _entry(
+    session: Session, started: Started, after: str, state: TreeState, outcomes: tuple[Outcome, ...]
+) -> Entry:
+    bad = tuple(outcome for outcome in outcomes if outcome.status in (Status.REFUSED, Status.FAILED))
+    entry = Entry(
+        seq=session.history.next_seq(),
+        id="",
+        kind=EntryKind.RESTORE,
+        created_ns=time.time_ns(),
+        before=started.before,
+        after=after,
+        message=started.message,
+        cause=started.cause,
+        of=started.of,
+        scope=started.scope,
+        files=state.record.files,
+        bytes=state.record.bytes,
+        not_covered=len(state.record.not_covered),
+        applied=sum(outcome.status.applied for outcome in outcomes),
+        declined=bad,
+    )
+    return msgspec.structs.replace(entry, id=document.digest(entry))
+
+
+def _wanted(session: Session, target: Target, options: Options, state: TreeState) -> list[Change]:
+    """What the record says must change, per path, bounded by scope."""
+    if target.explicit is not None:
+        return list(target.explicit)
+    start: View = state if target.recorded is None else target.recorded
+    found = diff.changes(session.git, start, target.goal)
+    chosen = [change for change in found if not options.scope or paths.within(change.path, options.scope)]
+    if target.only is not None:
+        chosen = [change for change in chosen if change.path in target.only]
+    return chosen
+
+
+def _kept(
+    session: Session, target: Target, options: Options, state: TreeState, wanted: Iterable[Change]
+) -> dict[RelPath, Declined]:
+    """The paths that may not be removed, each with the reason."""
+    if target.explicit is not None:
+        return {}
+    doomed = [change.path for change in wanted if change.after is None]
+    kept: dict[RelPath, Declined] = {}
+    foreign = {
+        repository
+        for repository in state.nested_repositories
+        if repository not in target.goal.nested_repositories and repository not in target.goal.directories
+    }
+    for path in doomed:
+        if foreign and (paths.within(path, foreign) or any(path in set(paths.parents(r)) for r in foreign)):
+            reason = "belongs to a repository that was not there then; left whole"
+            kept[path] = Declined.at(path, reason=reason, code="nested_repository")
+    if target.recorded is None and not options.exact:
+        asked = set(doomed) - kept.keys()
+        known = held_before(
+            session.git, session.reader, session.known_captures(), target.goal.files_tree, asked
+        )
+        for path in asked - known:
+            reason = "created since and never captured; --exact removes it"
+            kept[path] = Declined.at(path, reason=reason, code="never_captured")
+    return kept
+
+
+class _Survey:
+    """What stands at the paths that a restore wants to write or remove, where the regular capture cannot say."""
+
+    def __init__(self, session: Session, state: TreeState, target: Target) -> None:
+        self._session = session
+        self._state = state
+        self._target = target
+        self.found: dict[RelPath, Node | None] = {}
+        self.present: list[RelPath] = []
+        self.examined: set[RelPath] = set()
+        self.unheld: dict[RelPath, str] = {}
+
+    def look(self, wanted: Iterable[Change]) -> None:
+        """Find out what is at every wanted path now."""
+        moved: dict[RelPath, Node | None] = {}
+        if self._target.recorded is not None:
+            moved = {
+                change.path: change.after
+                for change in diff.changes(self._session.git, self._target.recorded, self._state, honest=False)
+            }
+        for change in wanted:
+            node = moved.get(change.path, change.before)
+            if node is None or self._target.explicit is not None:
+                node = self._look_at(change.path)
+            if node != change.before:
+                self.found[change.path] = node
+
+    def missing_parents(self, wanted: Iterable[Change]) -> list[Change]:
+        """Changes that make the directories which the wanted paths need and which nothing else makes."""
+        planned = {change.path for change in wanted}
+        needed: dict[RelPath, Change] = {}
+        for change in wanted:
+            if change.after is None:
+                continue
+            for above in paths.parents(change.path):
+                if above in planned or above in needed:
+                    continue
+                now = self._session.root.look(above)
+                if now is None or not stat.S_ISDIR(now.st_mode):
+                    mode = self._target.goal.directories.get(above, 0o755)
+                    before = self._node(above)
+                    needed[above] = Change(above, before, Node(Kind.DIRECTORY, mode))
+        return list(needed.values())
+
+    def hidden(self, wanted: Iterable[Change], now: View) -> dict[RelPath, RelPath]:
+        """Directories that must give way, with something in them that no capture holds."""
+        result: dict[RelPath, RelPath] = {}
+        blocked = [
+            change.path
+            for change in wanted
+            if change.after is not None
+            and change.after.kind is not Kind.DIRECTORY
+            and (node := self.found.get(change.path, change.before)) is not None
+            and node.kind is Kind.DIRECTORY
+        ]
+        if not blocked:
+            return result
+        held = diff.listing(self._session.git, now).keys()
+        for path in blocked:
+            inside = self._first_unheld(path, held, now)
+            if inside is not None:
+                result[path] = inside
+        return result
+
+    def _first_unheld(self, directory: RelPath, held: Iterable[RelPath], now: View) -> RelPath | None:
+        for name in self._session.root.names(directory):
+            path = RelPath(directory + b"/" + name)
+            if paths.fault(path) is not None:
+                return path
+            found = self._session.root.look(path)
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                inside = path if path not in now.directories else self._first_unheld(path, held, now)
+                if inside is not None:
+                    return inside
+            elif found is not None and path not in held:
+                return path
+        return None
+
+    def _look_at(self, path: RelPath) -> Node | None:
+        """What stands at a path that the regular capture does not hold; notes what must be held first."""
+        if not self._state.could_hold(path):
+            self.examined.add(path)
+        return self._node(path)
+
+    def _node(self, path: RelPath) -> Node | None:
+        try:
+            found = self._session.root.look(path)
+            if found is None:
+                return None
+            if stat.S_ISDIR(found.st_mode):
+                return Node(Kind.DIRECTORY, found.st_mode & PERMISSION_BITS)
+            if stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode):
+                node = self._session.root.measure(path)
+                self.present.append(path)
+                self.examined.add(path)
+                return node
+            self.unheld[path] = "a pipe, socket or device stands there, which no capture can hold"
+        except OSError as error:
+            self.unheld[path] = f"what stands there cannot be read: {error.strerror}"
+        return None
+
+
+def _is_file(found: os.stat_result | None) -> bool:
+    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))
+

@@ -1,0 +1,221 @@
+"""Find out what changed in a workspace since the private index was last written. Reads no content.
+
+Two searches run side by side: git compares the stat data of every known file, and the walk looks for everything
+that git does not know. The result names candidates; `ops.capture` decides what becomes of each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from putback.fs.filesystem import reliable_directory_times
+from putback.git.command import Git, Result
+from putback.git.user_repo import UserRepository, split_paths
+from putback.ops import ignore, state
+from putback.ops.ignore import IgnoreRules
+from putback.ops.state import DirectoryFacts, ScanState, Signature, remember_mode, settled, signature
+from putback.ops.walk import Walk
+from putback.paths import RelPath, fault, parents, within
+from putback.progress import Progress
+from putback.records.capture import NotCovered, Reason
+from putback.store.layout import WorkspacePaths
+
+_HARMLESS = (FileNotFoundError, NotADirectoryError)
+
+
+@dataclass
+class Scan:
+    """What a scan found. Paths may be gone again by the time anybody looks.
+
+    `changed` maps files in the index to the id they have there, `new` are files that are not in it, `left` are
+    files in it that are out of scope now. `settled` is the state to keep, once the candidates are dealt with.
+    """
+
+    changed: dict[RelPath, str]
+    new: list[RelPath]
+    left: list[RelPath]
+    directories: dict[RelPath, int]
+    ignored: frozenset[RelPath]
+    not_covered: list[NotCovered]
+    nested: list[RelPath]
+    state: ScanState
+    fresh: bool
+
+
+@dataclass
+class Scanner:
+    """One scan of one workspace. `git` is bound to the private repository, the work tree and the private index."""
+
+    where: WorkspacePaths
+    git: Git
+    repository: UserRepository | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    progress: Progress
+
+    def run(self) -> Scan:
+        """Raises StorageError where the root or an ignore file cannot be read, IntegrityError on a bad index."""
+        began = time.time_ns()
+        kept = state.load(self.where.state, self.where.index)
+        last = kept if kept is not None else ScanState()
+        modified = self.git.background("diff-files", "--raw", "-z", "--no-renames")
+        rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
+        same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
+        user_index, asked = self._ask_tracked(same_rules, last)
+        walk = self._walk(rules, last if same_rules else ScanState())
+        if walk.rules_moved:
+            same_rules = False
+            walk = self._walk(rules, ScanState())
+        if asked is None and not same_rules and self.repository is not None:
+            asked = self.repository.tracked_but_ignored(self.where.excludes)
+        tracked = set(map(RelPath, last.tracked_ignored)) if asked is None else _tracked(asked.result())
+        wanted = tracked | rules.included()
+        known = walk.known
+        found = Scan(
+            changed=_changed(modified.result()),
+            new=self._new(walk, last if known else ScanState(), wanted),
+            left=self._left(walk, known, last, wanted),
+            directories=self._directories(walk, wanted),
+            ignored=_ignored(walk.facts) - wanted,
+            not_covered=walk.not_covered,
+            nested=[RelPath(path) for path, facts in walk.facts.items() if facts.repository and path],
+            state=last,
+            fresh=kept is None,
+        )
+        self._distrust(modified.result(), walk, found)
+        last.rules_digest, last.began_ns, last.directories = rules.digest, began, walk.facts
+        last.user_index, last.tracked_ignored = user_index, sorted(wanted)
+        return found
+
+    @cached_property
+    def held(self) -> set[RelPath]:
+        """All paths in the private index."""
+        return set(split_paths(self.git.run("ls-files", "-z").out))
+
+    def _walk(self, rules: IgnoreRules, last: ScanState) -> Walk:
+        try:
+            ours = os.stat(self.where.store.root)
+            identity = (ours.st_dev, ours.st_ino)
+        except OSError:
+            identity = None
+        walk = Walk(
+            root=self.where.root,
+            rules=rules,
+            known=last.directories,
+            known_began_ns=last.began_ns,
+            held=lambda: self.held,
+            store_identity=identity,
+            read_all=not reliable_directory_times(self.where.root),
+            progress=self.progress,
+        )
+        self.progress.start("looking", None)
+        walk.run()
+        self.progress.finish()
+        return walk
+
+    def _rules_stand(self, last: ScanState) -> bool:
+        """Whether every known `.gitignore` is as it was."""
+        for path, facts in last.directories.items():
+            if facts.rules:
+                file = os.path.join(self.where.root, path, b".gitignore")
+                if _signature(file) != facts.rules or not settled(facts.rules, last.began_ns):
+                    return False
+        return True
+
+    def _ask_tracked(self, same_rules: bool, last: ScanState) -> tuple[Signature, Future[Result] | None]:
+        """The user's index as it is, and git's answer on the way where the last one may not hold any more."""
+        if self.repository is None:
+            return (), None
+        current = _signature(self.repository.index)
+        if same_rules and current == last.user_index and (not current or settled(current, last.began_ns)):
+            return current, None
+        return current, self.repository.tracked_but_ignored(self.where.excludes)
+
+    def _new(self, walk: Walk, last: ScanState, wanted: set[RelPath]) -> list[RelPath]:
+        """Files that the index lacks: found by the walk, left over from last time, or wanted though ignored."""
+        candidates = {*walk.found, *map(RelPath, last.pending), *wanted}
+        if not candidates:
+            return []
+        return sorted(path for path in candidates if path not in self.held and fault(path) is None)
+
+    def _left(
+        self, walk: Walk, known: dict[bytes, DirectoryFacts], last: ScanState, wanted: set[RelPath]
+    ) -> list[RelPath]:
+        """Files in the index that are out of scope now."""
+        if known:
+            gone = {RelPath(path) for path in last.tracked_ignored} - wanted
+            return sorted(path for path in gone if path in self.held) if gone else []
+        found = {*walk.found, *wanted}
+        out = _ignored(walk.facts) | frozenset(
+            item.raw for item in walk.not_covered if item.reason is Reason.EXCLUDED
+        )
+        return sorted(path for path in self.held if path not in found and within(path, out))
+
+    def _directories(self, walk: Walk, wanted: set[RelPath]) -> dict[RelPath, int]:
+        """Every directory in scope, also those that only a wanted file brings in."""
+        directories = {RelPath(path): facts.mode for path, facts in walk.facts.items() if path}
+        for path in wanted:
+            for above in parents(path):
+                if above not in directories:
+                    mode = _mode(os.path.join(self.where.root, above))
+                    if mode is not None:
+                        directories[above] = mode
+        return directories
+
+    def _distrust(self, answer: Result, walk: Walk, found: Scan) -> None:
+        """Where git could not look at a file, or a directory hides its files, look at each of them ourselves."""
+        if not answer.err and not walk.unreadable:
+            return
+        hidden = set(walk.unreadable)
+        for path in self.held:
+            if path not in found.changed and (answer.err or within(path, hidden)):
+                try:
+                    os.lstat(os.path.join(self.where.root, path))
+                except _HARMLESS:
+                    continue
+                except OSError:
+                    found.changed[path] = ""
+
+
+def rebuild(where: WorkspacePaths, kept: ScanState, sizes: dict[RelPath, int]) -> None:
+    """Fill in what a lost state said of the files in the index, whose sizes are given."""
+    kept.files, kept.content_bytes = len(sizes), sum(sizes.values())
+    for path in sizes:
+        with suppress(OSError):
+            remember_mode(kept, path, os.lstat(os.path.join(where.root, path)).st_mode)
+
+
+def _tracked(answer: Result) -> set[RelPath]:
+    return {path for path in split_paths(answer.out) if fault(path) is None}
+
+
+def _changed(answer: Result) -> dict[RelPath, str]:
+    """Paths and former ids in `diff-files --raw -z` output: `:mode mode id id status NUL path NUL`."""
+    fields = answer.out.split(b"\0")
+    pairs = zip(fields[::2], fields[1::2], strict=False)
+    return {RelPath(path): header.split(b" ")[2].decode() for header, path in pairs}
+
+
+def _ignored(facts: dict[bytes, DirectoryFacts]) -> frozenset[RelPath]:
+    return frozenset(
+        RelPath(path + b"/" + name if path else name) for path, here in facts.items() for name in here.ignored
+    )
+
+
+def _signature(path: bytes) -> Signature:
+    try:
+        return signature(os.lstat(path))
+    except OSError:
+        return ()
+
+
+def _mode(path: bytes) -> int | None:
+    try:
+        return os.lstat(path).st_mode & 0o777
+    except OSError:
+        return None

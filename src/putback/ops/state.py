@@ -1,0 +1,113 @@
+"""What the last scan learned, kept so that the next one need not learn it again. A cache: losing it costs time.
+
+It is bound to the private index by that file's own checksum; where the two do not belong together the state is
+dropped, and everything in it is found out anew.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from putback.fs.durable import write_cache
+from putback.paths import RelPath
+
+Signature = tuple[int, ...]
+RACY_NS = 2_000_000_000
+_VERSION = 1
+
+
+class DirectoryFacts(msgspec.Struct, array_like=True):
+    """What is in a directory besides covered files. `signature` is empty where it must be read again."""
+
+    signature: Signature
+    mode: int
+    below: list[bytes]
+    ignored: list[bytes]
+    excluded: list[bytes]
+    special: list[bytes]
+    reserved: list[bytes]
+    repository: bool
+    rules: Signature
+
+
+class ScanState(msgspec.Struct, array_like=True):
+    """The whole state. Paths are relative; the root's own facts have the empty path."""
+
+    version: int = _VERSION
+    index_checksum: bytes = b""
+    rules_digest: bytes = b""
+    began_ns: int = 0
+    directories: dict[bytes, DirectoryFacts] = {}
+    user_index: Signature = ()
+    tracked_ignored: list[bytes] = []
+    pending: list[bytes] = []
+    modes: dict[bytes, int] = {}
+    privileged: list[bytes] = []
+    files: int = 0
+    content_bytes: int = 0
+    files_tree: str = ""
+
+
+def index_checksum(index: Path) -> bytes:
+    """The checksum that git wrote at the end of an index file; empty where there is no index."""
+    try:
+        with index.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            if file.tell() < 44:
+                return b""
+            file.seek(-32, os.SEEK_END)
+            return file.read(32)
+    except OSError:
+        return b""
+
+
+def load(path: Path, index: Path) -> ScanState | None:
+    """The state that belongs to `index`, or None."""
+    try:
+        state = msgspec.msgpack.decode(path.read_bytes(), type=ScanState)
+    except (OSError, msgspec.DecodeError):
+        return None
+    if state.version != _VERSION or state.index_checksum != index_checksum(index):
+        return None
+    return state
+
+
+def save(path: Path, state: ScanState) -> None:
+    """Keep the state. Raises OSError."""
+    write_cache(path, msgspec.msgpack.encode(state))
+
+
+def signature(found: os.stat_result) -> Signature:
+    """What changes whenever names in a directory, or the content of a file, change."""
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+
+
+def settled(sign: Signature, began_ns: int) -> bool:
+    """Whether a signature taken in a scan that began then can be trusted to change with the next change.
+
+    A change in the same tick of the file system's clock would leave it as it is.
+    """
+    return len(sign) == 5 and max(sign[2], sign[3]) < began_ns - RACY_NS
+
+
+def remember_mode(kept: ScanState, path: RelPath, st_mode: int) -> None:
+    """Note the permission bits of a file where git's two modes do not say them, and bits that are not kept."""
+    forget_mode(kept, path)
+    if stat.S_ISLNK(st_mode):
+        return
+    permissions = st_mode & 0o777
+    if permissions != (0o755 if st_mode & 0o100 else 0o644):
+        kept.modes[path] = permissions
+    if st_mode & 0o7000:
+        kept.privileged.append(path)
+
+
+def forget_mode(kept: ScanState, path: RelPath) -> None:
+    """The path is no file of the index any more."""
+    kept.modes.pop(path, None)
+    if path in kept.privileged:
+        kept.privileged.remove(path)

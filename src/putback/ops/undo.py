@@ -1,0 +1,35 @@
+"""Undo and redo: restores whose target is found by walking the history."""
+
+from __future__ import annotations
+
+from putback.errors import NothingToUndo
+from putback.ops.restore import Target
+from putback.ops.session import Session
+from putback.records.history import Cause, Entry
+from putback.store.history import undo_state
+
+
+def undo_target(session: Session) -> Target:
+    """Take back the newest entry that did something and is not yet undone. Raises NothingToUndo."""
+    pending = undo_state(session.history.entries()).undo
+    if not pending:
+        raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
+    entry = pending[-1]
+    return span_target(session, entry, Cause.UNDO, f"undo of {entry.short_id}: {entry.message}")
+
+
+def redo_target(session: Session) -> Target:
+    """Do again what was undone last. Raises NothingToUndo."""
+    pending = undo_state(session.history.entries()).redo
+    if not pending:
+        raise NothingToUndo("nothing to redo", hint="`putback list` shows the history")
+    entry = pending[-1]
+    before, after = session.capture(entry.before), session.capture(entry.after)
+    message = f"redo of {entry.short_id}: {entry.message}"
+    return Target(goal=after, recorded=before, of=entry.id, cause=Cause.REDO, message=message, only=after.applied)
+
+
+def span_target(session: Session, entry: Entry, cause: Cause, message: str) -> Target:
+    """Take back what one entry of the history did, and nothing that happened around it."""
+    before, after = session.capture(entry.before), session.capture(entry.after)
+    return Target(goal=before, recorded=after, of=entry.id, cause=cause, message=message, only=after.applied)

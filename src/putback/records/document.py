@@ -1,0 +1,58 @@
+"""How records become JSON and back: strictly, deterministically, with paths that need not be UTF-8.
+
+A record about a path carries `path`, and `path_b64` too when the name is not UTF-8; then `path_b64` counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from putback import paths
+from putback.errors import IntegrityError, UnsafePath
+from putback.paths import RelPath
+
+
+class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Base of every record about one path."""
+
+    path: str
+    path_b64: str = ""
+
+    @classmethod
+    def at(cls, raw: bytes, **fields: Any) -> Self:
+        """The record for the path `raw` with the other fields as given."""
+        encoded = "" if paths.is_text(raw) else paths.encode_b64(raw)
+        return cls(path=paths.text(raw), path_b64=encoded, **fields)
+
+    @property
+    def raw(self) -> RelPath:
+        """The path as bytes, checked. Raises IntegrityError where the document holds an unsafe one."""
+        try:
+            name = paths.decode_b64(self.path_b64) if self.path_b64 else self.path.encode()
+            return paths.parse(name)
+        except (ValueError, UnsafePath) as error:
+            raise IntegrityError(f"unsafe path in a record: {self.path!r}") from error
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """The record as JSON with sorted keys; equal records give equal bytes."""
+    return msgspec.json.encode(record, order="sorted")
+
+
+def decode(data: bytes, kind: type[Record], what: str) -> Record:
+    """The record in `data`. Raises IntegrityError that names `what` and the faulty field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise IntegrityError(f"damaged {what}: {error}") from error
+
+
+def digest(record: msgspec.Struct) -> str:
+    """sha256 over the encoded record, in lowercase hex."""
+    return hashlib.sha256(encode(record)).hexdigest()

@@ -1,0 +1,63 @@
+"""One entry of a workspace's history: a snapshot that somebody asked for, or a span that did something."""
+
+from __future__ import annotations
+
+import enum
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from putback.records.document import AtPath
+from putback.records.plan import Outcome
+
+
+class EntryKind(enum.StrEnum):
+    SNAPSHOT = "snapshot"
+    RESTORE = "restore"
+
+
+class Cause(enum.StrEnum):
+    """Which command made a restore; undo and redo walk over these."""
+
+    RESTORE = "restore"
+    UNDO = "undo"
+    REDO = "redo"
+    RECOVER = "recover"
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """`after` is the capture at the end; a span has `before` too. Ids are 64 lowercase hex digits.
+
+    A snapshot's id is that of its capture. A restore's id is its own; `of` is the entry or the `A..B` that it
+    put back, for undo and redo the entry that they took back or did again. `created_ns` is in nanoseconds since
+    the epoch. `applied` counts paths that went back; `declined` lists those that did not, with the reason.
+    """
+
+    format: Literal["putback/history/v1"] = "putback/history/v1"
+    seq: int
+    id: str
+    kind: EntryKind
+    created_ns: int
+    after: str
+    before: str = ""
+    message: str = ""
+    cause: Cause = Cause.RESTORE
+    of: str = ""
+    scope: tuple[AtPath, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    not_covered: int = 0
+    applied: int = 0
+    declined: tuple[Outcome, ...] = ()
+
+    @property
+    def short_id(self) -> str:
+        """The first 12 digits; accepted wherever an id is."""
+        return self.id[:12]
+
+    @property
+    def created_at(self) -> str:
+        """When the entry was made: RFC 3339, UTC, to the microsecond."""
+        moment = datetime.fromtimestamp(self.created_ns / 1e9, UTC)
+        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

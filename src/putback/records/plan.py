@@ -1,0 +1,95 @@
+"""A plan: one step per path that would put a tree back, and what became of each step."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from putback.records import document
+from putback.records.change import Node
+from putback.records.document import AtPath
+
+
+class Action(enum.StrEnum):
+    """What a step does to its path."""
+
+    RESTORE = "restore"
+    RECREATE = "recreate"
+    REMOVE = "remove"
+    NOT_COVERED = "not_covered"
+
+
+class Policy(enum.StrEnum):
+    """What happens to a path that is no longer what the record says it was."""
+
+    REFUSE = "refuse"
+    OVERWRITE = "overwrite"
+    FORCE = "force"
+
+
+class Step(AtPath, frozen=True, omit_defaults=True, kw_only=True):
+    """`now` is what the safety capture holds at the path, `goal` what the step makes of it; None means absent.
+
+    The applier refuses the step where it finds anything but `now`.
+    """
+
+    action: Action
+    now: Node | None = None
+    goal: Node | None = None
+    note: str = ""
+
+
+class Declined(AtPath, frozen=True, omit_defaults=True, kw_only=True):
+    """A path that the plan refuses to touch, or leaves alone, and why."""
+
+    reason: str
+    code: Literal["drift", "not_covered", "nested_repository", "never_captured", "out_of_scope"]
+
+
+class Status(enum.StrEnum):
+    """What became of one path."""
+
+    RESTORED = "restored"
+    RECREATED = "recreated"
+    REMOVED = "removed"
+    MERGED = "merged"
+    REFUSED = "refused"
+    FAILED = "failed"
+    ABSENT = "absent"
+    SKIPPED = "skipped"
+
+    @property
+    def applied(self) -> bool:
+        """Whether the path went back."""
+        return self in (Status.RESTORED, Status.RECREATED, Status.REMOVED, Status.MERGED)
+
+
+class Outcome(AtPath, frozen=True, omit_defaults=True, kw_only=True):
+    """The status of one path after a plan was applied; `reason` says why where it is not obvious."""
+
+    status: Status
+    reason: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Steps in path order. `refused` makes the result a failure; `left` and `settled` are only reported."""
+
+    format: Literal["putback/plan/v1"] = "putback/plan/v1"
+    steps: tuple[Step, ...] = ()
+    refused: tuple[Declined, ...] = ()
+    left: tuple[Declined, ...] = ()
+    settled: tuple[Outcome, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """sha256 over the plan's canonical JSON, in lowercase hex."""
+        return document.digest(self)
+
+
+class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What became of every path of one restore; kept beside the capture that was taken after it."""
+
+    format: Literal["putback/outcomes/v1"] = "putback/outcomes/v1"
+    outcomes: tuple[Outcome, ...] = ()

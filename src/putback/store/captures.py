@@ -1,0 +1,190 @@
+"""Captures in the private repository: one parentless commit and one ref each.
+
+The commit's tree holds `files/`, `capture.json`, and three lists that captures share while they stay the same:
+`directories` and `modes` (lines of octal mode, space, path, NUL) and `ignored` (paths, NUL after each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from putback import paths, seams
+from putback.errors import IntegrityError, StorageError, UnsafePath
+from putback.git import refs
+from putback.git.command import Git
+from putback.git.objectid import object_id
+from putback.git.objects import ObjectReader, tree_of, write_loose
+from putback.paths import RelPath
+from putback.records import document
+from putback.records.capture import Capture
+from putback.records.plan import Outcomes
+from putback.store.layout import WorkspacePaths
+
+EMPTY_TREE = object_id("tree", b"").hex()
+_TREE, _BLOB = 0o040000, 0o100644
+
+
+class View:
+    """What a capture says of a tree, stored or about to be."""
+
+    record: Capture
+    files_tree: str
+    directories: Mapping[RelPath, int]
+    modes: Mapping[RelPath, int]
+    ignored: frozenset[RelPath]
+
+    @cached_property
+    def not_covered(self) -> frozenset[RelPath]:
+        return frozenset(item.raw for item in self.record.not_covered)
+
+    @cached_property
+    def scope(self) -> frozenset[RelPath]:
+        """The selection that bounds the capture; empty for the whole workspace."""
+        return frozenset(item.raw for item in self.record.scope)
+
+    @cached_property
+    def examined(self) -> frozenset[RelPath]:
+        """Paths that were looked at although rules or ceilings would leave them out."""
+        return frozenset(item.raw for item in self.record.examined)
+
+    @cached_property
+    def nested_repositories(self) -> frozenset[RelPath]:
+        return frozenset(item.raw for item in self.record.nested_repositories)
+
+    def in_scope(self, path: RelPath) -> bool:
+        return not self.scope or paths.within(path, self.scope)
+
+    def could_hold(self, path: RelPath) -> bool:
+        """Whether the capture would hold `path` if it had been there: in scope, covered and not ignored.
+
+        Where this is false, absence says nothing.
+        """
+        return path in self.examined or (
+            self.in_scope(path)
+            and not paths.within(path, self.not_covered)
+            and not paths.within(path, self.ignored)
+        )
+
+
+@dataclass(frozen=True)
+class TreeState(View):
+    """What the workspace holds at an instant, stored but not yet named by a capture.
+
+    `directories` maps every directory in scope to its permission bits; `modes` maps the files whose permission
+    bits are neither 0644 nor 0755 (as git would have them) to theirs; `ignored` names what ignore rules leave
+    out, a directory standing for all that is in it.
+    """
+
+    record: Capture
+    files_tree: str
+    directories: Mapping[RelPath, int]
+    modes: Mapping[RelPath, int]
+    ignored: frozenset[RelPath]
+
+
+def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes | None = None) -> str:
+    """Store `state` as a capture, anchor it with a ref and return its id. Raises StorageError.
+
+    `outcomes` say what a restore did on the way to this state; undo is bounded by them.
+    """
+    objects = where.store.objects
+    try:
+        entries = [(_TREE, b"files", state.files_tree)] + [
+            (_BLOB, name, write_loose(objects, "blob", data))
+            for name, data in (
+                (b"capture.json", document.encode(state.record)),
+                (b"directories", encode_modes(state.directories)),
+                (b"modes", encode_modes(state.modes)),
+                (b"ignored", encode_paths(state.ignored)),
+                *(((b"outcomes.json", document.encode(outcomes)),) if outcomes is not None else ()),
+            )
+        ]
+        if state.files_tree == EMPTY_TREE:
+            write_loose(objects, "tree", b"")
+        tree = write_loose(objects, "tree", tree_of(entries))
+        seconds = max(0, state.record.created_ns // 10**9)
+        who = f"putback <putback@localhost> {seconds} +0000"
+        message = state.record.message or str(state.record.purpose)
+        commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n".replace("\0", " ")
+        capture_id = write_loose(objects, "commit", commit.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise StorageError(f"cannot write the store: {error.strerror}") from error
+    seams.reach("capture.before_ref")
+    refs.anchor(git, where.name, capture_id)
+    seams.reach("capture.after_ref")
+    return capture_id
+
+
+class StoredCapture(View):
+    """A capture read back. Reading raises IntegrityError."""
+
+    def __init__(self, reader: ObjectReader, capture_id: str) -> None:
+        self.id = capture_id
+        self._reader = reader
+        self._parts = _parts(reader, capture_id)
+        self.record = document.decode(self._blob("capture.json"), Capture, f"capture {capture_id[:12]}")
+
+        self.files_tree = self._parts["files"]
+        self.directories = decode_modes(self._blob("directories"), capture_id)
+        self.modes = decode_modes(self._blob("modes"), capture_id)
+        self.ignored = frozenset(_checked(name, capture_id) for name in self._blob("ignored").split(b"\0") if name)
+
+    @cached_property
+    def applied(self) -> frozenset[RelPath] | None:
+        """The paths that the restore before this capture put back; None where no restore did."""
+        if "outcomes.json" not in self._parts:
+            return None
+        listed = document.decode(self._blob("outcomes.json"), Outcomes, f"outcomes of {self.id[:12]}")
+        return frozenset(item.raw for item in listed.outcomes if item.status.applied)
+
+    def _blob(self, name: str) -> bytes:
+        return self._reader.read(self._parts[name], "blob")
+
+
+def _parts(reader: ObjectReader, capture_id: str) -> dict[str, str]:
+    commit = reader.read(capture_id, "commit")
+    tree_line = commit.partition(b"\n")[0]
+    if not tree_line.startswith(b"tree ") or len(tree_line) != 69:
+        raise IntegrityError(f"capture {capture_id[:12]} is no commit of ours")
+    data = reader.read(tree_line[5:].decode("ascii", "replace"), "tree")
+    parts: dict[str, str] = {}
+    while data:
+        header, _, rest = data.partition(b"\0")
+        name = header.partition(b" ")[2].decode("ascii", "replace")
+        parts[name] = rest[:32].hex()
+        data = rest[32:]
+    missing = {"files", "capture.json", "directories", "modes", "ignored"} - parts.keys()
+    if missing:
+        raise IntegrityError(f"capture {capture_id[:12]} lacks {', '.join(sorted(missing))}")
+    return parts
+
+
+def encode_modes(modes: Mapping[RelPath, int]) -> bytes:
+    """The list form of a map from path to permission bits, in path order."""
+    return b"".join(b"%o %s\0" % (modes[path], path) for path in sorted(modes))
+
+
+def decode_modes(data: bytes, capture_id: str) -> dict[RelPath, int]:
+    """The map in a list. Raises IntegrityError on an unsafe path or a mode beyond permission bits."""
+    modes: dict[RelPath, int] = {}
+    for line in data.split(b"\0"):
+        if line:
+            mode, _, name = line.partition(b" ")
+            try:
+                modes[_checked(name, capture_id)] = int(mode, 8) & 0o777
+            except ValueError as error:
+                raise IntegrityError(f"capture {capture_id[:12]}: not a mode: {mode!r}") from error
+    return modes
+
+
+def encode_paths(names: Iterable[RelPath]) -> bytes:
+    return b"".join(name + b"\0" for name in sorted(names))
+
+
+def _checked(name: bytes, capture_id: str) -> RelPath:
+    try:
+        return paths.parse(name)
+    except UnsafePath as error:
+        raise IntegrityError(f"capture {capture_id[:12]}: {error.message}") from error

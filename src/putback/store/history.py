@@ -1,0 +1,139 @@
+"""The history of one workspace: one immutable file per entry, newest first.
+
+A file's name holds the entry's number and id, so that ids are found without reading records. Numbers only grow;
+they order the entries, not the clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from putback.errors import AmbiguousId, MalformedId, StorageError, UnknownId
+from putback.fs.durable import write_file
+from putback.records import document
+from putback.records.history import Cause, Entry, EntryKind
+
+_NAME = re.compile(r"(\d{10})-(snapshot|restore)-([0-9a-f]{64})\.json")
+_ID = re.compile(r"[0-9a-f]{7,64}")
+_NEWEST = re.compile(r"@([1-9]\d{0,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a file name says of its entry."""
+
+    seq: int
+    kind: EntryKind
+    id: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.seq:010d}-{self.kind}-{self.id}.json"
+
+
+@dataclass(frozen=True)
+class History:
+    """The entries below one `history/` folder, which need not exist."""
+
+    folder: Path
+
+    def names(self) -> list[Name]:
+        """All entries by name, newest first. Foreign files are passed over."""
+        try:
+            found = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(f"cannot read the history: {error.strerror}") from error
+        names = [Name(int(match[1]), EntryKind(match[2]), match[3]) for match in found if match]
+        return sorted(names, key=lambda name: name.seq, reverse=True)
+
+    def read(self, name: Name) -> Entry:
+        """One entry. Raises IntegrityError where its record is damaged."""
+        path = self.folder / name.file
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        return document.decode(data, Entry, f"history record {str(path)!r}")
+
+    def entries(self) -> list[Entry]:
+        """All entries, newest first."""
+        return [self.read(name) for name in self.names()]
+
+    def next_seq(self) -> int:
+        """The number of the entry that comes next."""
+        names = self.names()
+        return names[0].seq + 1 if names else 1
+
+    def add(self, entry: Entry) -> None:
+        """Publish an entry: on disk before the call returns, never over another one."""
+        name = Name(entry.seq, entry.kind, entry.id)
+        try:
+            write_file(self.folder / name.file, document.encode(entry) + b"\n", replace=False)
+        except OSError as error:
+            raise StorageError(f"cannot write the history: {error.strerror}") from error
+
+
+def resolve(asked: str, names: list[Name], captures: list[str]) -> str:
+    """The full id that `asked` means: `@n`, a whole id, or a prefix of 7 or more digits.
+
+    `names` are the history's entries, newest first; `captures` are further ids that have no entry of their own.
+    Raises MalformedId, UnknownId or AmbiguousId, each quoting what was asked.
+    """
+    newest = _NEWEST.fullmatch(asked)
+    if newest:
+        number = int(newest[1])
+        if number > len(names):
+            raise UnknownId(
+                f"unknown id {asked!r}: the history has {len(names)} entries", hint="`putback list` shows them"
+            )
+        return names[number - 1].id
+    if not _ID.fullmatch(asked):
+        raise MalformedId(
+            f"malformed id {asked!r}: 7 to 64 lowercase hex digits, or @1 for the newest entry",
+            hint="`putback list` shows the ids of this workspace",
+        )
+    found = {oid for oid in (*(name.id for name in names), *captures) if oid.startswith(asked)}
+    if not found:
+        raise UnknownId(f"unknown id {asked!r}", hint="`putback list` shows the ids of this workspace")
+    if len(found) > 1:
+        some = ", ".join(oid[: max(12, len(asked) + 4)] for oid in sorted(found)[:4])
+        raise AmbiguousId(f"ambiguous id {asked!r}: {some}", hint="give more digits")
+    return found.pop()
+
+
+@dataclass(frozen=True)
+class UndoState:
+    """Entries that undo would take next (last first), and entries that redo would do again (last first)."""
+
+    undo: tuple[Entry, ...]
+    redo: tuple[Entry, ...]
+
+
+def undo_state(entries: list[Entry]) -> UndoState:
+    """Walk the history, oldest first: what is still done, and what has been undone since the last new change.
+
+    Entries that changed nothing are no part of it.
+    """
+    done: list[Entry] = []
+    undone: list[Entry] = []
+    for entry in reversed(entries):
+        if entry.kind is EntryKind.SNAPSHOT or entry.applied == 0:
+            continue
+        if entry.cause is Cause.UNDO:
+            undone += _take(done, entry.of)
+        elif entry.cause is Cause.REDO:
+            done += _take(undone, entry.of)
+        else:
+            done.append(entry)
+            undone.clear()
+    return UndoState(tuple(done), tuple(undone))
+
+
+def _take(entries: list[Entry], wanted: str) -> list[Entry]:
+    found = [entry for entry in entries if entry.id == wanted]
+    entries[:] = [entry for entry in entries if entry.id != wanted]
+    return found

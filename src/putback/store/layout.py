@@ -1,0 +1,217 @@
+"""Where everything in the store lies, and how it comes into being: lazily, owner-only, idempotently."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import platformdirs
+
+from putback.errors import IntegrityError, StorageError
+from putback.fs.durable import write_file
+from putback.records import document
+
+VERSION = 1
+
+_CONFIG = b"""[core]
+\trepositoryformatversion = 1
+\tfilemode = true
+\tbare = true
+[extensions]
+\tobjectformat = sha256
+"""
+_ATTRIBUTES = b"* -text -eol -filter -ident -working-tree-encoding !diff !merge !export-ignore\n"
+
+
+class StoreFile(msgspec.Struct, frozen=True):
+    """`store.json`."""
+
+    format: str
+    version: int
+
+
+class WorkspaceFile(msgspec.Struct, frozen=True):
+    """`workspace.json`: the root as base64 of its real path, its identity, and when we first saw it."""
+
+    root_b64: str
+    root: str
+    device: int
+    inode: int
+    created_ns: int
+
+
+def default_store() -> Path:
+    """The store of this user: `putback` in the platform's directory for user state."""
+    return platformdirs.user_state_path("putback")
+
+
+@dataclass(frozen=True)
+class Store:
+    """The paths of one store. Making this object touches no disk."""
+
+    root: Path
+
+    @property
+    def git_dir(self) -> Path:
+        return self.root / "objects.git"
+
+    @property
+    def objects(self) -> Path:
+        return self.git_dir / "objects"
+
+    @property
+    def lock(self) -> Path:
+        """Held shared by captures, exclusively by reclaiming."""
+        return self.root / "lock"
+
+    def exists(self) -> bool:
+        """Whether a store was ever made here. Raises IntegrityError where it is one we cannot read."""
+        marker = self.root / "store.json"
+        try:
+            data = marker.read_bytes()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageError(f"cannot read the store {str(self.root)!r}: {error.strerror}") from error
+        found = document.decode(data, StoreFile, f"store marker {str(marker)!r}")
+        if found.format != "putback/store":
+            raise IntegrityError(f"not a putback store: {str(self.root)!r}")
+        if found.version > VERSION:
+            raise IntegrityError(
+                f"the store {str(self.root)!r} has version {found.version}, this putback reads up to {VERSION}",
+                hint="install a newer putback, or name another store with --store",
+            )
+        return True
+
+    def create(self) -> None:
+        """Make whatever of the layout is missing. Safe to call on every use, also after a half-made store."""
+        known = self.exists()
+        try:
+            for folder in ("", "workspaces", "objects.git", "objects.git/info"):
+                _directory(self.root / folder)
+            for folder in ("objects/info", "objects/pack", "refs/heads", "refs/putback"):
+                for level in (Path(folder).parent, Path(folder)):
+                    _directory(self.git_dir / level)
+            for name, content in (
+                ("config", _CONFIG),
+                ("HEAD", b"ref: refs/heads/unused\n"),
+                ("info/attributes", _ATTRIBUTES),
+            ):
+                if not (self.git_dir / name).exists():
+                    write_file(self.git_dir / name, content)
+            if not known:
+                write_file(self.root / "store.json", document.encode(StoreFile("putback/store", VERSION)) + b"\n")
+        except OSError as error:
+            raise StorageError(f"cannot write the store {str(self.root)!r}: {error.strerror}") from error
+
+    def workspace(self, root: bytes) -> WorkspacePaths:
+        """The paths of the workspace whose real root is `root`."""
+        name = re.sub(rb"[^A-Za-z0-9._-]+", b"-", os.path.basename(root))[:40].decode() or "root"
+        slug = name.strip(".-").replace("..", "-") or "root"
+        return WorkspacePaths(
+            self, self.root / "workspaces" / f"{slug}-{hashlib.sha256(root).hexdigest()[:12]}", root
+        )
+
+
+@dataclass(frozen=True)
+class WorkspacePaths:
+    """The paths of one workspace inside the store."""
+
+    store: Store
+    folder: Path
+    root: bytes
+
+    @property
+    def name(self) -> str:
+        """The directory's name, which is also the name in refs."""
+        return self.folder.name
+
+    @property
+    def marker(self) -> Path:
+        return self.folder / "workspace.json"
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "index"
+
+    @property
+    def state(self) -> Path:
+        """What the last scan learned; a cache that may be deleted at any time."""
+        return self.folder / "state"
+
+    @property
+    def excludes(self) -> Path:
+        """The user's ignore files outside the tree, put together for git."""
+        return self.folder / "excludes"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "lock"
+
+    @property
+    def history(self) -> Path:
+        return self.folder / "history"
+
+    @property
+    def journal(self) -> Path:
+        """The restore that is under way; where it exists and nobody holds the lock, it was interrupted."""
+        return self.folder / "journal"
+
+    @property
+    def scratch(self) -> Path:
+        """Temporary files of whoever holds the lock; whatever lies here otherwise is garbage."""
+        return self.folder / "scratch"
+
+    def exists(self) -> bool:
+        """Whether this workspace was ever captured into this store."""
+        return self.store.exists() and self.marker.exists()
+
+    def create(self, created_ns: int) -> None:
+        """Make whatever of the layout is missing, and record the root's identity as it is now."""
+        self.store.create()
+        try:
+            for folder in (self.folder, self.history, self.scratch):
+                _directory(folder)
+            self._mark(created_ns)
+        except OSError as error:
+            raise StorageError(f"cannot write the store {str(self.folder)!r}: {error.strerror}") from error
+
+    def identity(self) -> WorkspaceFile | None:
+        """What was recorded of the root, or None."""
+        try:
+            data = self.marker.read_bytes()
+        except FileNotFoundError:
+            return None
+        return document.decode(data, WorkspaceFile, f"workspace record {str(self.marker)!r}")
+
+    def _mark(self, created_ns: int) -> None:
+        found = os.stat(self.root)
+        known = self.identity()
+        if known is not None and (known.device, known.inode) == (found.st_dev, found.st_ino):
+            return
+
+
+        write_file(
+            self.marker,
+            document.encode(
+                WorkspaceFile(
+                    root_b64=base64.b64encode(self.root).decode(),
+                    root=self.root.decode("utf-8", "backslashreplace"),
+                    device=found.st_dev,
+                    inode=found.st_ino,
+                    created_ns=known.created_ns if known else created_ns,
+                )
+            )
+            + b"\n",
+        )
+
+
+def _directory(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)

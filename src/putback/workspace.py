@@ -1,0 +1,296 @@
+"""The library's front door: a directory tree that is protected.
+
+    ws = Workspace.open("my-project")
+    snapshot = ws.snapshot("before the agent")
+    ...
+    ws.restore(snapshot.id)
+    ws.undo()
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from putback import config
+from putback.config import Settings
+from putback.errors import StorageError, UnknownStateError, UnsuitableRoot
+from putback.fs import lock
+from putback.fs.root import Root, store_inside
+from putback.git import command, user_repo
+from putback.git.objects import ObjectReader
+from putback.ops import compare, recover, restore, undo
+from putback.ops.capture import Capturer
+from putback.ops.compare import Comparison
+from putback.ops.recover import Choice, Interrupted
+from putback.ops.restore import Options, Prepared, Restored, Target
+from putback.ops.session import Session
+from putback.paths import RelPath, from_argument, quote
+from putback.progress import SILENT, Progress
+from putback.records.capture import Capture, Purpose
+from putback.records.change import Node
+from putback.records.document import AtPath
+from putback.records.history import Entry, EntryKind
+from putback.records.plan import Policy
+from putback.store import captures
+from putback.store.history import History
+from putback.store.layout import Store, WorkspacePaths, default_store
+
+PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Confirm = Callable[[Prepared], bool]
+
+
+def available() -> None:
+    """Raise GitUnavailable where putback cannot work here at all; for a caller that asks once, up front."""
+    command.find()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot just taken: its history entry, and the record of what it covers and what not."""
+
+    entry: Entry
+    capture: Capture
+
+    @property
+    def id(self) -> str:
+        """The full id, 64 hex digits."""
+        return self.entry.id
+
+
+class Workspace:
+    """One protected tree. Opening it touches no disk; each method is one operation under the workspace's lock.
+
+    Every method raises a subclass of `putback.errors.PutbackError` on failure: GitUnavailable where git is
+    missing, LockedError where another process holds the workspace, and what its own text names.
+    """
+
+    def __init__(self, paths: WorkspacePaths, settings: Settings, progress: Progress, typed_in: bytes) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._progress = progress
+        self._typed_in = typed_in
+
+    @classmethod
+    def open(
+        cls,
+        path: PathArgument = ".",
+        *,
+        store: PathArgument | None = None,
+        settings: Settings | None = None,
+        progress: Progress = SILENT,
+    ) -> Workspace:
+        """The workspace that `path` belongs to: the git work tree around it, else the directory itself.
+
+        `store` is where captures are kept; the default is the platform's directory for user state. `settings`
+        replace what the configuration files say. Raises StorageError where there is no such directory.
+        """
+        start = os.path.realpath(os.fsencode(path))
+        if not os.path.isdir(start):
+            raise StorageError(f"no such directory: {quote(start)}")
+        root = user_repo.toplevel(start) or start
+        place = default_store() if store is None else Path(os.fsdecode(store))
+        where = Store(Path(os.path.realpath(place))).workspace(root)
+        chosen = config.load(Path(os.fsdecode(root)), None) if settings is None else settings
+        return cls(where, chosen, progress, start)
+
+    @property
+    def root(self) -> Path:
+        """The root of the tree, as a real path."""
+        return Path(os.fsdecode(self._paths.root))
+
+    @property
+    def paths(self) -> WorkspacePaths:
+        """Where the store keeps what belongs to this workspace."""
+        return self._paths
+
+    def snapshot(self, message: str = "", *, paths: Iterable[PathArgument] = ()) -> Snapshot:
+        """Capture the workspace as it is now, or only `paths`; an empty message becomes the time.
+
+        Raises UnsuitableRoot for a directory that is plainly no project, OverBudget before anything is written,
+        UnsafePath for a path outside, StorageError and IntegrityError.
+        """
+        scope = self._scope(paths)
+        self._check_root()
+        with self._session("snapshot", create=True) as session:
+            created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+            state = session.capturer.take(message=message or created, purpose=Purpose.SNAPSHOT, scope=scope)
+            capture_id = captures.write(session.where, session.git, state)
+            entry = Entry(
+                seq=session.history.next_seq(),
+                id=capture_id,
+                kind=EntryKind.SNAPSHOT,
+                created_ns=state.record.created_ns,
+                after=capture_id,
+                message=state.record.message,
+                scope=tuple(AtPath.at(path) for path in sorted(scope)),
+                files=state.record.files,
+                bytes=state.record.bytes,
+                not_covered=len(state.record.not_covered),
+            )
+            session.history.add(entry)
+            return Snapshot(entry, state.record)
+
+    def list(self) -> list[Entry]:
+        """The history, newest first; empty where nothing was ever captured."""
+        return History(self._paths.history).entries() if self._paths.exists() else []
+
+    def show(self, asked: str) -> tuple[Entry | None, Capture, Comparison | None]:
+        """One entry: its record, its capture's record, and for a span what it changed."""
+        with self._session("show") as session:
+            return compare.describe(session, asked)
+
+    def files(self, asked: str, path: PathArgument | None = None) -> dict[RelPath, Node]:
+        """The paths that a capture holds, in path order; empty directories are in it, others are not."""
+        below = None if path is None else self._relative(path)
+        with self._session("ls") as session:
+            return compare.holdings(session, asked, below)
+
+    def diff(self, asked: str = "@1", *, paths: Iterable[PathArgument] = (), patch: bool = True) -> Comparison:
+        """How the disk differs from what `asked` would restore, or what happened in a span or between `A..B`.
+
+        Changes nothing in the workspace. With `patch` false, only the list of changes is made.
+        """
+        scope = self._scope(paths)
+        with self._session("diff") as session:
+            return compare.compare(session, asked, scope, patch=patch)
+
+    def restore(
+        self,
+        asked: str,
+        *,
+        paths: Iterable[PathArgument] = (),
+        exact: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Restored:
+        """Put the tree back as a snapshot has it, or take back what a span or `A..B` did.
+
+        Whatever is about to be replaced or removed is captured first, so that `undo` can take this back. A
+        snapshot overwrites and reports; it removes only what some capture held, with `exact` also what none did.
+        A span refuses each path that has changed since, unless `force`. `paths` bound what is touched; a path
+        that neither the captures nor the disk know raises UnsafePath. With `dry_run`, or where `confirm` answers
+        no, nothing is touched.
+        """
+        scope = self._scope(paths)
+
+        def target(session: Session) -> tuple[Target, Policy]:
+            return compare.restore_target(session, asked, scope)
+
+        return self._restore("restore", target, scope, exact, force, dry_run, confirm)
+
+    def undo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
+        """Take back the newest entry that did something; again goes further back.
+
+        Refuses each path that changed since, unless `force`. Raises NothingToUndo, and UnknownStateError while an
+        interrupted restore waits for `recover`.
+        """
+        return self._restore("undo", _by_undo, frozenset(), False, force, dry_run, confirm)
+
+    def redo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
+        """Do again what `undo` took back last. Raises as `undo` does."""
+        return self._restore("redo", _by_redo, frozenset(), False, force, dry_run, confirm)
+
+    def interrupted(self) -> Interrupted | None:
+        """The restore that was cut short and of which nobody has yet decided what should become; else None."""
+        if not self._paths.exists() or not self._paths.journal.exists():
+            return None
+        with self._session("status") as session:
+            return recover.inspect(session)
+
+    def recover(self, choice: Choice) -> Restored:
+        """Leave an unknown state: take the interrupted restore back, finish it, or accept the tree as it is.
+
+        Paths that are neither as before nor as after are never touched. Raises UnknownStateError where there is
+        nothing to recover.
+        """
+        with self._session("recover") as session:
+            return recover.resolve(session, choice)
+
+    def _restore(
+        self,
+        name: str,
+        find: Callable[[Session], tuple[Target, Policy]],
+        scope: frozenset[RelPath],
+        exact: bool,
+        force: bool,
+        dry_run: bool,
+        confirm: Confirm | None,
+    ) -> Restored:
+        with self._session(name) as session:
+            self._check_known(session, name)
+            target, policy = find(session)
+            options = Options(scope, Policy.FORCE if force and policy is Policy.REFUSE else policy, exact)
+            prepared = restore.prepare(session, target, options)
+            if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared)):
+                return Restored(prepared.plan)
+            return restore.carry_out(session, prepared)
+
+    def _check_known(self, session: Session, name: str) -> None:
+        """An interrupted restore blocks what would build on it; a new restore, which names its goal, may go on."""
+        interrupted = recover.inspect(session)
+        if interrupted is not None and name != "restore":
+            raise UnknownStateError(
+                f"an interrupted restore left {len(interrupted.paths)} paths undecided",
+                hint="`putback recover` shows them and resolves the state",
+            )
+        if interrupted is not None:
+            recover.set_aside(session)
+
+    def _check_root(self) -> None:
+        home = Path(os.path.realpath(os.path.expanduser("~")))
+        reason = config.is_unsuitable(self.root, home)
+        if reason is not None and not self._settings.capture.anywhere:
+            raise UnsuitableRoot(
+                f"{quote(self._paths.root)} is {reason}, which is no project; nothing was captured",
+                hint="go into a project, or insist with -c capture.anywhere=true",
+            )
+
+    def _scope(self, arguments: Iterable[PathArgument]) -> frozenset[RelPath]:
+        chosen = [self._relative(argument) for argument in arguments]
+        return frozenset() if None in chosen else frozenset(path for path in chosen if path is not None)
+
+    def _relative(self, argument: PathArgument) -> RelPath | None:
+        return from_argument(self._paths.root, self._typed_in, os.fsencode(argument))
+
+    @contextmanager
+    def _session(self, name: str, *, create: bool = False) -> Iterator[Session]:
+        """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
+        git = command.find(cancelled=self._progress.cancelled)
+        if create:
+            self._paths.create(time.time_ns())
+        elif not self._paths.exists():
+            raise compare.nothing_captured(self._paths.root)
+        else:
+            self._paths.create(time.time_ns())
+        wait = self._settings.store.lock_wait_seconds
+        with ExitStack() as stack:
+            for file, shared in ((self._paths.lock, False), (self._paths.store.lock, True)):
+                stack.enter_context(
+                    lock.hold(file, command=name, shared=shared, wait_seconds=wait, progress=self._progress)
+                )
+            repository = user_repo.open_at(git, self._paths.root)
+            store = self._paths.store
+            bound = git.on(store.git_dir, work_tree=self._paths.root, index=self._paths.index)
+            root = stack.enter_context(Root(self._paths.root, store_inside(self.root, store.root)))
+            reader = stack.enter_context(ObjectReader(bound))
+            capturer = Capturer(self._paths, bound, root, repository, self._settings, self._progress)
+            session = Session(
+                self._paths, bound, root, reader, capturer, History(self._paths.history), self._progress
+            )
+            recover.clean(session)
+            yield session
+
+
+def _by_undo(session: Session) -> tuple[Target, Policy]:
+    return undo.undo_target(session), Policy.REFUSE
+
+
+def _by_redo(session: Session) -> tuple[Target, Policy]:
+    return undo.redo_target(session), Policy.REFUSE
+
