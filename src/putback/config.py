@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import platformdirs
 
 from putback.errors import UsageError
 
@@ -61,6 +62,11 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "store": StoreSettings,
     "retention": RetentionSettings,
 }
+
+
+def user_file() -> Path:
+    """Where the user's own settings are, whether or not there are any."""
+    return platformdirs.user_config_path("putback") / "config.toml"
 
 
 def keys() -> list[str]:

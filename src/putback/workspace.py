@@ -1,17 +1,17 @@
 """The library's front door: a directory tree that is protected.
 
-    ws = Workspace.open("my-project")
-    snapshot = ws.snapshot("before the agent")
-    ...
-    ws.restore(snapshot.id)
-    ws.undo()
+ws = Workspace.open("my-project")
+snapshot = ws.snapshot("before the agent")
+...
+ws.restore(snapshot.id)
+ws.undo()
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,13 @@ from putback import config
 from putback.config import Settings
 from putback.errors import StorageError, UnknownStateError, UnsuitableRoot
 from putback.fs import lock
+from putback.fs.filesystem import used_bytes
 from putback.fs.root import Root, store_inside
 from putback.git import command, user_repo
 from putback.git.objects import ObjectReader
 from putback.ops import compare, recover, restore, undo
 from putback.ops.capture import Capturer
-from putback.ops.compare import Comparison
+from putback.ops.compare import Comparison, Shown
 from putback.ops.recover import Choice, Interrupted
 from putback.ops.restore import Options, Prepared, Restored, Target
 from putback.ops.session import Session
@@ -62,6 +63,23 @@ class Snapshot:
         return self.entry.id
 
 
+@dataclass(frozen=True)
+class WorkspaceStatus:
+    """Whether a workspace is protected (`last` is its newest entry), and what the whole store costs in bytes.
+
+    `replaced` is true where another directory stands at the path than the one that was captured last.
+    """
+
+    root: Path
+    last: Entry | None
+    entries: int
+    store: Path
+    store_bytes: int
+    store_limit: int
+    replaced: bool
+    interrupted: Interrupted | None
+
+
 class Workspace:
     """One protected tree. Opening it touches no disk; each method is one operation under the workspace's lock.
 
@@ -82,12 +100,14 @@ class Workspace:
         *,
         store: PathArgument | None = None,
         settings: Settings | None = None,
+        overrides: Sequence[str] = (),
         progress: Progress = SILENT,
     ) -> Workspace:
         """The workspace that `path` belongs to: the git work tree around it, else the directory itself.
 
         `store` is where captures are kept; the default is the platform's directory for user state. `settings`
-        replace what the configuration files say. Raises StorageError where there is no such directory.
+        replace what the configuration files say, `overrides` (`KEY=VALUE`) win over them. Raises StorageError
+        where there is no such directory, UsageError where the configuration is wrong.
         """
         start = os.path.realpath(os.fsencode(path))
         if not os.path.isdir(start):
@@ -95,7 +115,9 @@ class Workspace:
         root = user_repo.toplevel(start) or start
         place = default_store() if store is None else Path(os.fsdecode(store))
         where = Store(Path(os.path.realpath(place))).workspace(root)
-        chosen = config.load(Path(os.fsdecode(root)), None) if settings is None else settings
+        chosen = (
+            config.load(Path(os.fsdecode(root)), config.user_file(), overrides) if settings is None else settings
+        )
         return cls(where, chosen, progress, start)
 
     @property
@@ -139,7 +161,7 @@ class Workspace:
         """The history, newest first; empty where nothing was ever captured."""
         return History(self._paths.history).entries() if self._paths.exists() else []
 
-    def show(self, asked: str) -> tuple[Entry | None, Capture, Comparison | None]:
+    def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
         with self._session("show") as session:
             return compare.describe(session, asked)
@@ -202,6 +224,25 @@ class Workspace:
             return None
         with self._session("status") as session:
             return recover.inspect(session)
+
+    def status(self) -> WorkspaceStatus:
+        """Protected or not, since when, what the store costs, and what is undecided."""
+        known = self._paths.exists()
+        history = History(self._paths.history)
+        names = history.names() if known else []
+        identity = self._paths.identity() if known else None
+        here = os.stat(self._paths.root)
+        command.find()
+        return WorkspaceStatus(
+            root=self.root,
+            last=history.read(names[0]) if names else None,
+            entries=len(names),
+            store=self._paths.store.root,
+            store_bytes=used_bytes(self._paths.store.root),
+            store_limit=self._settings.store.max_bytes,
+            replaced=identity is not None and (identity.device, identity.inode) != (here.st_dev, here.st_ino),
+            interrupted=self.interrupted(),
+        )
 
     def recover(self, choice: Choice) -> Restored:
         """Leave an unknown state: take the interrupted restore back, finish it, or accept the tree as it is.
@@ -293,4 +334,3 @@ def _by_undo(session: Session) -> tuple[Target, Policy]:
 
 def _by_redo(session: Session) -> tuple[Target, Policy]:
     return undo.redo_target(session), Policy.REFUSE
-

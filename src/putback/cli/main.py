@@ -1,92 +1,147 @@
-"""The `putback` command."""
+"""The `putback` command: global options, errors, exit codes. Each command is a module of its own."""
 
 from __future__ import annotations
 
+import importlib
+import io
+import os
 import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
 
 import click
+import platformdirs
 
+from putback import __version__
+from putback.cli import jsonout
+from putback.cli.call import Call
 from putback.errors import PutbackError
-from putback.workspace import Workspace
+
+COMMANDS = {
+    "snapshot": "capture the workspace",
+    "list": "the history, newest first",
+    "show": "one entry of the history",
+    "ls": "the paths that a capture holds",
+    "diff": "what a restore would change, or what happened",
+    "restore": "put back a snapshot, or take back what happened",
+    "undo": "take back the newest restore",
+    "redo": "do again what undo took back",
+    "status": "protected or not, since when, at what cost",
+    "recover": "leave the state of an interrupted restore",
+    "completion": "completion for your shell",
+}
+
+INTERRUPTED, INTERNAL = 130, 70
 
 
-@click.group()
-@click.option("-C", "directory", default=".")
-@click.option("--store")
-@click.option("-c", "pairs", multiple=True)
-@click.option("--json", "as_json", is_flag=True)
+class Commands(click.Group):
+    """Imports a command when it is called, so that none pays for another's imports."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"putback.cli.commands.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example:  putback snapshot -m 'before the agent'   …   putback restore @1",
+)
+@click.option("-C", "directory", metavar="DIR", default=".", help="Work as if started in DIR.")
+@click.option("--store", metavar="DIR", help="Where captures are kept ($PUTBACK_STORE, else the user's state).")
+@click.option("-c", "pairs", metavar="KEY=VALUE", multiple=True, help="Set one configuration value for this call.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+@click.option("-q", "--quiet", count=True, help="Print results only.")
+@click.option("-v", "--verbose", count=True, help="Print every path, however many.")
+@click.version_option(__version__, message="putback %(version)s")
 @click.pass_context
-def cli(ctx, directory, store, pairs, as_json):
-    ctx.obj = Workspace.open(directory, store=store)
-    ctx.meta["json"] = as_json
+def cli(
+    ctx: click.Context,
+    directory: str,
+    store: str | None,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    quiet: int,
+    verbose: int,
+) -> None:
+    """Record what a command does to a folder, and put it back exactly. Your own git is never touched."""
+    call = Call(directory, store, pairs, as_json, verbose - quiet)
+    call.watch.silent = quiet > 0
+    call.watch.install()
+    ctx.obj = call
+    ctx.call_on_close(call.watch.close)
 
 
-@cli.command()
-@click.option("-m", "message", default="")
-@click.argument("paths", nargs=-1)
-@click.pass_obj
-def snapshot(ws, message, paths):
-    s = ws.snapshot(message, paths=paths)
-    print(s.id, s.capture.files, s.capture.bytes)
-    for item in s.capture.not_covered:
-        print("not covered", item.path, item.reason, item.detail)
+def main() -> None:
+    """The console entry point: every error becomes a message and an exit code."""
+    _forgive_names()
+    sys.exit(run(sys.argv[1:]))
 
 
-@cli.command(name="list")
-@click.pass_context
-def list_(ctx):
-    import json
-    if ctx.meta["json"]:
-        print(json.dumps({"entries": [{"id": e.id, "message": e.message} for e in ctx.obj.list()]}))
-        return
-    for e in ctx.obj.list():
-        print(e.short_id, e.kind, e.created_at, e.message)
-
-
-@cli.command()
-@click.argument("asked")
-@click.argument("paths", nargs=-1)
-@click.option("--exact", is_flag=True)
-@click.option("--yes", is_flag=True)
-@click.pass_obj
-def restore(ws, asked, paths, exact, yes):
-    r = ws.restore(asked, paths=paths, exact=exact)
-    for o in r.outcomes:
-        print(o.status, o.path, o.reason)
-    sys.exit(1 if r.failed else 0)
-
-
-@cli.command()
-@click.option("--yes", is_flag=True)
-@click.pass_obj
-def undo(ws, yes):
-    r = ws.undo()
-    for o in r.outcomes:
-        print(o.status, o.path, o.reason)
-    sys.exit(1 if r.failed else 0)
-
-
-@cli.command()
-@click.argument("asked")
-@click.option("--name-only", is_flag=True)
-@click.pass_obj
-def diff(ws, asked, name_only):
-    r = ws.diff(asked)
-    for c in r.changes:
-        print(c.path.decode("utf-8", "surrogateescape") if name_only else (c.status, c.path))
-
-
-@cli.command()
-@click.argument("asked")
-@click.pass_obj
-def ls(ws, asked):
-    for p in ws.files(asked):
-        sys.stdout.buffer.write(p + b"\n")
-
-
-def main():
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    as_json = "--json" in arguments
+    if sys.platform == "win32":
+        return _report(as_json, "unsupported", "Windows is not supported", "use it inside WSL", INTERNAL - 1)
     try:
-        cli()
-    except PutbackError as e:
-        print(type(e).__name__, e.message, e.hint, file=sys.stderr)
-        sys.exit(e.exit_code)
+        code = cli.main(arguments, prog_name="putback", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except PutbackError as error:
+        return _report(as_json, error.code, error.message, error.hint, error.exit_code)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.UsageError as error:
+        hint = f"`{error.ctx.command_path} --help` tells more" if error.ctx else None
+        return _report(as_json, "usage", error.format_message().rstrip("."), hint, 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _report(as_json, "cancelled", "interrupted", None, INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        log = _log(traceback.format_exc())
+        return _report(
+            as_json, "internal", "internal error; nothing more was done", f"details are in {log}", INTERNAL
+        )
+
+
+def _report(as_json: bool, code: str, message: str, hint: str | None, exit_code: int) -> int:
+    if as_json:
+        error: dict[str, Any] = {"code": code, "message": message, "hint": hint}
+        jsonout.write({"error": error})
+    else:
+        click.echo(f"putback: {message}", err=True)
+        if hint:
+            click.echo(f"  {hint}", err=True)
+    return exit_code
+
+
+def _forgive_names() -> None:
+    """A name that the terminal's encoding lacks is printed escaped; it never ends a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _log(text: str) -> Path:
+    folder = platformdirs.user_log_path("putback")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix="error-", suffix=".log", dir=folder)
+    except OSError:
+        descriptor, name = tempfile.mkstemp(prefix="putback-error-", suffix=".log")
+    with open(descriptor, "w") as file:
+        file.write(text)
+    return Path(name)

@@ -31,6 +31,7 @@ Known = Callable[[Sequence[bytes]], set[bytes]]
 
 _BATCH_BYTES = 2 << 20
 _RUN_PATHS = 256
+_FEWEST_RUN_PATHS = 4
 _QUEUED_BATCHES = 4
 _MOST_WORKERS = 4
 
@@ -136,7 +137,9 @@ class _Crew:
         self._paths = paths
         self._source = source
         self._target = target
-        self._starts = iter(range(0, len(paths), _RUN_PATHS))
+        # Short runs when there are few paths: a handful of large files is work for every thread, too.
+        self._run = max(_FEWEST_RUN_PATHS, min(_RUN_PATHS, len(paths) // 8))
+        self._starts = iter(range(0, len(paths), self._run))
         self._starts_lock = threading.Lock()
         self._reading = threading.Lock()
         self._stopping = threading.Event()
@@ -146,7 +149,7 @@ class _Crew:
 
     def batches(self) -> Iterator[list[_Ready]]:
         """What the workers found, as it gets ready. Raises what a worker raised."""
-        runs = -(-len(self._paths) // _RUN_PATHS)
+        runs = -(-len(self._paths) // self._run)
         for _ in range(min(runs, max(2, os.cpu_count() or 1), _MOST_WORKERS)):
             thread = threading.Thread(target=self._work, name="putback-read", daemon=True)
             thread.start()
@@ -204,4 +207,4 @@ class _Crew:
     def _next_run(self) -> Sequence[bytes]:
         with self._starts_lock:
             start = next(self._starts, len(self._paths))
-        return self._paths[start : start + _RUN_PATHS]
+        return self._paths[start : start + self._run]

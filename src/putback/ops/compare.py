@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
-
 from putback import paths
 from putback.errors import MalformedId, UnknownId, UnsafePath
 from putback.git.command import Git
@@ -36,6 +34,15 @@ class Comparison:
     changes: list[Change]
     patch: bytes = b""
     stat: tuple[tuple[RelPath, int | None, int | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One entry of the history (None for a capture without one), its capture's record, and what a span changed."""
+
+    entry: Entry | None
+    capture: Capture
+    comparison: Comparison | None
 
 
 def nothing_captured(root: bytes) -> UnknownId:
@@ -69,7 +76,7 @@ def compare(session: Session, asked: str, scope: frozenset[RelPath], *, patch: b
     return _comparison(session.git, now, after, "the disk now", _name(after), scope, patch)
 
 
-def describe(session: Session, asked: str) -> tuple[Entry | None, Capture, Comparison | None]:
+def describe(session: Session, asked: str) -> Shown:
     """What `Workspace.show` answers."""
     full = session.resolve(asked)
     entry = session.entry(full)
@@ -77,7 +84,7 @@ def describe(session: Session, asked: str) -> tuple[Entry | None, Capture, Compa
     comparison = None
     if before is not None:
         comparison = _comparison(session.git, before, after, _name(before), _name(after), frozenset(), False)
-    return entry, after.record, comparison
+    return Shown(entry, after.record, comparison)
 
 
 def holdings(session: Session, asked: str, below: RelPath | None) -> dict[RelPath, Node]:
@@ -144,7 +151,7 @@ def _comparison(
     )
 
 
-_PATCH = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index")
+_PATCH = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--abbrev=12")
 _SECTION = re.compile(rb"^diff --git ", re.MULTILINE)
 
 
@@ -203,11 +210,3 @@ def _stat(
 
 def _count(text: bytes) -> int | None:
     return None if text == b"-" else int(text)
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """How many paths a comparison creates, modifies and deletes."""
-
-    created: int
-    modified: int
-    deleted: int

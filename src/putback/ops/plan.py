@@ -87,19 +87,13 @@ def _in_the_way(wanted: Wanted) -> dict[RelPath, int]:
     return {
         change.path: 0
         for change in wanted.changes
-        if _blocked(wanted.now.get(change.path, change.before), change.after)
-        and change.path not in wanted.hidden
+        if _blocked(wanted.now.get(change.path, change.before), change.after) and change.path not in wanted.hidden
     }
 
 
 def _blocked(now: Node | None, goal: Node | None) -> bool:
     """Whether a directory stands where something else has to be."""
-    return (
-        now is not None
-        and now.kind is Kind.DIRECTORY
-        and goal is not None
-        and goal.kind is not Kind.DIRECTORY
-    )
+    return now is not None and now.kind is Kind.DIRECTORY and goal is not None and goal.kind is not Kind.DIRECTORY
 
 
 def _action(now: Node | None, goal: Node | None) -> Action:

@@ -144,4 +144,3 @@ def _standing(session: Session, step: Step) -> Standing:
     if found == step.goal:
         return Standing.AFTER
     return Standing.BEFORE if found == step.now else Standing.OTHER
-

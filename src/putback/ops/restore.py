@@ -120,9 +120,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
     A failure to take the capture afterwards leaves the state unknown, for `recover` to resolve.
     """
     made = prepared.plan
-    declined = tuple(
-        Outcome.at(item.raw, status=Status.REFUSED, reason=item.reason) for item in made.refused
-    )
+    declined = tuple(Outcome.at(item.raw, status=Status.REFUSED, reason=item.reason) for item in made.refused)
     settled = (*made.settled, *declined)
     if not made.steps:
         return Restored(made, settled)
@@ -239,9 +237,7 @@ def _kept(
             kept[path] = Declined.at(path, reason=reason, code="nested_repository")
     if target.recorded is None and not options.exact:
         asked = set(doomed) - kept.keys()
-        known = held_before(
-            session.git, session.reader, session.known_captures(), target.goal.files_tree, asked
-        )
+        known = held_before(session.git, session.reader, session.known_captures(), target.goal.files_tree, asked)
         for path in asked - known:
             reason = "created since and never captured; --exact removes it"
             kept[path] = Declined.at(path, reason=reason, code="never_captured")
@@ -352,4 +348,3 @@ class _Survey:
 
 def _is_file(found: os.stat_result | None) -> bool:
     return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))
-

@@ -61,4 +61,3 @@ class Session:
             if name.kind is EntryKind.SNAPSHOT:
                 ordered[name.id] = None
         return [*ordered, *(oid for oid in refs.anchored(self.git, self.where.name) if oid not in ordered)]
-

@@ -195,7 +195,6 @@ class WorkspacePaths:
         if known is not None and (known.device, known.inode) == (found.st_dev, found.st_ino):
             return
 
-
         write_file(
             self.marker,
             document.encode(

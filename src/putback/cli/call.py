@@ -1,0 +1,61 @@
+"""One call of the command line: the global options, and how its commands reach the workspace and the person."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, update_wrapper
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from putback.cli.watch import Watch
+from putback.workspace import Workspace
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass
+class Call:
+    """What the global options say. The workspace is opened when a command first needs it."""
+
+    directory: str = "."
+    store: str | None = None
+    pairs: tuple[str, ...] = ()
+    json: bool = False
+    verbosity: int = 0
+    watch: Watch = field(default_factory=Watch)
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The workspace of this call. Raises PutbackError."""
+        return Workspace.open(
+            self.directory,
+            store=self.store or os.environ.get("PUTBACK_STORE"),
+            overrides=self.pairs,
+            progress=self.watch,
+        )
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked: both ends are a terminal and the output is for people."""
+        return not self.json and sys.stdin.isatty() and sys.stdout.isatty()
+
+    def note(self, text: str) -> None:
+        """A line beside the result, on standard error; silent with -q."""
+        if self.verbosity >= 0:
+            click.echo(text, err=True)
+
+
+def command(function: Callable[Concatenate[Call, P], R]) -> Callable[P, R]:
+    """Give a click command the Call as its first argument."""
+
+    def run(*args: Any, **options: Any) -> R:
+        call = click.get_current_context().find_object(Call)
+        assert call is not None
+        return function(call, *args, **options)
+
+    return update_wrapper(run, function)

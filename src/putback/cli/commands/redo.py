@@ -1,0 +1,24 @@
+"""`putback redo`."""
+
+from __future__ import annotations
+
+import click
+
+from putback.cli import call, putting
+
+
+@click.command(epilog="Example:  putback redo --dry-run")
+@click.option("--force", is_flag=True, help="Overwrite paths that changed since, too.")
+@putting.options
+@call.command
+def command(here: call.Call, force: bool, dry_run: bool, yes: bool) -> int:
+    """Do again what undo took back last.
+
+    A path that changed since is refused, and both states are named.
+    """
+    return putting.back(
+        here,
+        lambda confirm: here.workspace.redo(force=force, dry_run=dry_run, confirm=confirm),
+        dry_run=dry_run,
+        yes=yes,
+    )

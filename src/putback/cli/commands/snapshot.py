@@ -1,0 +1,25 @@
+"""`putback snapshot`."""
+
+from __future__ import annotations
+
+import click
+
+from putback.cli import call, jsonout, render
+
+
+@click.command(epilog="Example:  putback snapshot -m 'before the agent'")
+@click.option("-m", "--message", default="", help="What to remember it by; the default is the time.")
+@click.argument("paths", nargs=-1, type=click.Path())
+@call.command
+def command(here: call.Call, message: str, paths: tuple[str, ...]) -> None:
+    """Capture the workspace as it is now, or only PATHS.
+
+    Everything is held except `.git`, what your ignore rules leave out, and what is named as not covered.
+    """
+    taken = here.workspace.snapshot(message, paths=paths)
+    here.watch.close()
+    if here.json:
+        jsonout.write(jsonout.entry(taken.entry) | jsonout.capture(taken.capture))
+    else:
+        for line in render.snapshot(taken.entry, taken.capture):
+            click.echo(line)

@@ -1,0 +1,148 @@
+"""Results for programs: one JSON object on standard output. The schemas are in docs/json.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from putback import paths
+from putback.ops.compare import Comparison
+from putback.ops.recover import Interrupted
+from putback.ops.restore import Restored
+from putback.paths import RelPath
+from putback.records.capture import Capture
+from putback.records.change import Node
+from putback.records.document import AtPath
+from putback.records.history import Entry
+from putback.records.plan import Plan
+from putback.workspace import WorkspaceStatus
+
+PATCH_LIMIT_BYTES = 1_000_000
+
+
+def write(result: Mapping[str, Any]) -> None:
+    """Print one object."""
+    click.echo(msgspec.json.format(msgspec.json.encode(result), indent=2))
+
+
+def path_fields(raw: bytes) -> dict[str, str]:
+    """`path`, and `path_b64` where the name is not UTF-8."""
+    fields = {"path": paths.text(raw)}
+    if not paths.is_text(raw):
+        fields["path_b64"] = paths.encode_b64(raw)
+    return fields
+
+
+def at_paths(items: Iterable[AtPath]) -> list[Any]:
+    """Records about paths, as they are stored."""
+    return [msgspec.to_builtins(item) for item in items]
+
+
+def entry(item: Entry) -> dict[str, Any]:
+    """One entry of the history."""
+    result: dict[str, Any] = {
+        "id": item.id,
+        "short_id": item.short_id,
+        "kind": str(item.kind),
+        "message": item.message,
+        "created_at": item.created_at,
+        "files": item.files,
+        "bytes": item.bytes,
+        "not_covered": item.not_covered,
+        "scope": at_paths(item.scope),
+        "after": item.after,
+    }
+    if item.before:
+        result |= {
+            "before": item.before,
+            "cause": str(item.cause),
+            "of": item.of,
+            "applied": item.applied,
+            "declined": at_paths(item.declined),
+        }
+    return result
+
+
+def capture(record: Capture) -> dict[str, Any]:
+    """What a capture covers and what not."""
+    return {
+        "files": record.files,
+        "bytes": record.bytes,
+        "ignored": record.ignored,
+        "not_covered": at_paths(record.not_covered),
+        "privileged": at_paths(record.privileged),
+        "nested_repositories": at_paths(record.nested_repositories),
+        "repository": msgspec.to_builtins(record.repository),
+        "scope": at_paths(record.scope),
+        "root": record.root,
+    }
+
+
+def node(item: Node | None) -> Any:
+    return msgspec.to_builtins(item)
+
+
+def comparison(item: Comparison, *, patch: bool) -> dict[str, Any]:
+    """A difference. A patch over the limit is cut, and `truncated` says so with both sizes."""
+    result: dict[str, Any] = {
+        "before": item.before,
+        "after": item.after,
+        "changes": [
+            path_fields(change.path)
+            | {"status": change.status, "before": node(change.before), "after": node(change.after)}
+            for change in item.changes
+        ],
+        "stat": [path_fields(path) | {"added": added, "removed": removed} for path, added, removed in item.stat],
+    }
+    if patch:
+        shown = item.patch[:PATCH_LIMIT_BYTES]
+        result["patch"] = shown.decode("utf-8", "backslashreplace")
+        if len(item.patch) > len(shown):
+            result["truncated"] = {"patch_bytes": len(item.patch), "shown_bytes": len(shown)}
+    return result
+
+
+def plan(item: Plan) -> dict[str, Any]:
+    return {"digest": item.digest} | dict(msgspec.to_builtins(item))
+
+
+def restored(item: Restored, *, applied: bool) -> dict[str, Any]:
+    """The result of restore, undo, redo and recover. `applied` is false where only a plan was made."""
+    return {
+        "done": applied,
+        "id": item.entry.id if item.entry else None,
+        "applied": item.applied,
+        "failed": item.failed,
+        "outcomes": at_paths(item.outcomes),
+        "left": at_paths(item.plan.left),
+        "plan": plan(item.plan),
+    }
+
+
+def holdings(items: Mapping[RelPath, Node]) -> dict[str, Any]:
+    return {"paths": [path_fields(path) | {"node": node(item)} for path, item in items.items()]}
+
+
+def interrupted(item: Interrupted | None) -> Any:
+    if item is None:
+        return None
+    return {
+        "message": item.started.message,
+        "before": item.started.before,
+        "paths": [path_fields(path) | {"standing": str(standing)} for path, standing in item.paths.items()],
+    }
+
+
+def status(item: WorkspaceStatus) -> dict[str, Any]:
+    return {
+        "protected": item.last is not None,
+        "root": str(item.root),
+        "last": entry(item.last) if item.last else None,
+        "entries": item.entries,
+        "replaced": item.replaced,
+        "store": {"path": str(item.store), "bytes": item.store_bytes, "limit": item.store_limit},
+        "interrupted": interrupted(item.interrupted),
+    }

@@ -1,0 +1,248 @@
+"""Results for people: short lines, sizes and times in the forms that people read, paths that cannot do harm."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import click
+
+from putback.ops.compare import Comparison, Shown
+from putback.ops.recover import Interrupted
+from putback.ops.restore import Restored
+from putback.paths import printable
+from putback.records.capture import Capture, NotCovered
+from putback.records.change import Change, Kind
+from putback.records.document import AtPath
+from putback.records.history import Entry, EntryKind
+from putback.records.plan import Action, Outcome, Plan, Status
+from putback.workspace import WorkspaceStatus
+
+EXAMPLES = 10
+ON_SCREEN = 40
+_BAD = (Status.REFUSED, Status.FAILED)
+
+
+def size(count: int) -> str:
+    """A number of bytes: `8.3 MB`."""
+    amount = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 file`, `1,204 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def when(created_ns: int) -> str:
+    """A moment in local time."""
+    return datetime.fromtimestamp(created_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(seconds: float) -> str:
+    """How long since: `12 s ago`, `3 h ago`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return f"{int(max(0, seconds))} s ago"
+
+
+def path(item: AtPath) -> str:
+    """The path of a record."""
+    return printable(item.path.encode() if not item.path_b64 else item.raw)
+
+
+def snapshot(entry: Entry, capture: Capture) -> Iterator[str]:
+    """What `putback snapshot` prints."""
+    held = f"{count(entry.files, 'file')}, {size(entry.bytes)}"
+    yield f"captured {click.style(entry.short_id, bold=True)}  {held}  {printable(entry.message.encode())}"
+    yield from coverage(capture)
+
+
+def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
+    """What a capture does not cover."""
+    missing = capture.not_covered
+    if missing:
+        yield f"not covered: {count(len(missing), 'path')}"
+        yield from (f"  {line}" for line in _examples(missing, everything))
+    if capture.privileged:
+        names = [path(item) for item in capture.privileged]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield f"not kept: setuid, setgid or sticky bits of {', '.join(names[:3])}{more}"
+    if capture.ignored:
+        yield f"left out by ignore rules: {count(capture.ignored, 'path')}"
+
+
+def _not_covered(item: NotCovered) -> str:
+    detail = f" ({item.detail})" if item.detail else ""
+    return f"{item.reason:<13} {path(item)}{detail}"
+
+
+def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
+    """All of a few, or some of many with the number of the others."""
+    shown = items if everything or len(items) <= EXAMPLES else items[: EXAMPLES // 2]
+    yield from (_not_covered(item) for item in shown)
+    if len(items) > len(shown):
+        yield f"… and {len(items) - len(shown):,} more; `putback show` lists them all"
+
+
+def history(entries: Sequence[Entry]) -> Iterator[str]:
+    """What `putback list` prints."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    wide = len(str(len(entries))) + 1
+    for number, entry in enumerate(entries, 1):
+        snapshot = entry.kind is EntryKind.SNAPSHOT
+        amount = count(entry.files, "file") if snapshot else count(entry.applied, "path")
+        place = f"@{number}"
+        line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
+        room = max(10, width - len(line) - 2)
+        message = printable(entry.message.encode())
+        yield f"{line}  {message if len(message) <= room else message[: room - 1] + '…'}"
+
+
+def plan(item: Plan, *, everything: bool) -> Iterator[str]:
+    """A plan that has not been carried out."""
+    lines = [f"would {_verb(step.action):<9} {path(step)}" for step in item.steps]
+    yield from _some(lines, everything)
+    for refused in item.refused:
+        yield click.style(f"refused         {path(refused)}: {refused.reason}", fg="red")
+    yield from _left(item, everything)
+    changing = count(len(item.steps), "path")
+    yield f"{changing} would change, {len(item.refused)} refused, {len(item.left)} left alone"
+
+
+def _verb(action: Action) -> str:
+    return {Action.RESTORE: "overwrite", Action.RECREATE: "restore"}.get(action, str(action))
+
+
+def restored(item: Restored, *, everything: bool) -> Iterator[str]:
+    """What was done, one line a path; refusals and failures are never left out."""
+    good = [outcome for outcome in item.outcomes if outcome.status not in _BAD]
+    yield from _some([_outcome(outcome) for outcome in good], everything)
+    for outcome in item.outcomes:
+        if outcome.status in _BAD:
+            yield click.style(_outcome(outcome), fg="red")
+    yield from _left(item.plan, everything)
+    bad = sum(outcome.status in _BAD for outcome in item.outcomes)
+    summary = f"{count(item.applied, 'path')} put back"
+    if bad:
+        summary += f", {bad} not"
+    if item.entry is not None:
+        summary += f"; `putback undo` takes this back ({item.entry.short_id})"
+    yield summary
+
+
+def _outcome(outcome: Outcome) -> str:
+    reason = f"  ({outcome.reason})" if outcome.reason else ""
+    return f"{outcome.status:<10} {path(outcome)}{reason}"
+
+
+def _left(item: Plan, everything: bool) -> Iterator[str]:
+    if item.left:
+        yield from _some([f"left       {path(left)}  ({left.reason})" for left in item.left], everything)
+
+
+def _some(lines: Sequence[str], everything: bool) -> Iterator[str]:
+    shown = lines if everything or len(lines) <= ON_SCREEN else lines[: ON_SCREEN // 2]
+    yield from shown
+    if len(lines) > len(shown):
+        yield f"… and {len(lines) - len(shown):,} more; -v lists them all"
+
+
+def name_status(changes: Iterable[Change]) -> Iterator[tuple[bytes, bytes]]:
+    """git's letters: A, M, D, and T where the kind changed."""
+    for change in changes:
+        letter = {"created": b"A", "deleted": b"D"}.get(change.status, b"M")
+        if change.before and change.after and change.before.kind is not change.after.kind:
+            letter = b"T"
+        yield letter, change.path
+
+
+def stat(item: Comparison) -> Iterator[str]:
+    """A line per path with the number of lines that come and go, and a total."""
+    lines = {path: (added, removed) for path, added, removed in item.stat}
+    letters = {name: letter.decode() for letter, name in name_status(item.changes)}
+    for change in item.changes:
+        added, removed = lines.get(change.path, (0, 0))
+        if change.path not in lines:
+            amount = "directory" if _is_directory(change) else "mode"
+        else:
+            amount = "binary" if added is None else f"+{added} -{removed}"
+        yield f"{letters[change.path]} {amount:>12}  {printable(change.path)}"
+    yield f"{count(len(item.changes), 'path')}: {item.before} -> {item.after}"
+
+
+def _is_directory(change: Change) -> bool:
+    return any(node is not None and node.kind is Kind.DIRECTORY for node in (change.before, change.after))
+
+
+def patch(text: str) -> Iterator[str]:
+    """A unified diff with the usual colours."""
+    for line in text.splitlines(keepends=True):
+        if line.startswith(("+++", "---", "diff ")):
+            yield click.style(line, bold=True)
+        elif line.startswith("@@"):
+            yield click.style(line, fg="cyan")
+        elif line.startswith("+"):
+            yield click.style(line, fg="green")
+        elif line.startswith("-"):
+            yield click.style(line, fg="red")
+        else:
+            yield line
+
+
+def shown(item: Shown) -> Iterator[str]:
+    """What `putback show` prints."""
+    entry, record = item.entry, item.capture
+    if entry is not None:
+        yield f"{entry.kind} {click.style(entry.id, bold=True)}"
+        yield f"  made      {when(entry.created_ns)}"
+        yield f"  message   {printable(entry.message.encode())}"
+        if entry.before:
+            yield f"  before    {entry.before[:12]}   after {entry.after[:12]}"
+    yield f"  tree      {count(record.files, 'file')}, {size(record.bytes)}, of {printable(record.root.encode())}"
+    if record.scope:
+        yield f"  only      {', '.join(path(part) for part in record.scope)}"
+    if record.repository is not None:
+        branch = printable(record.repository.branch.encode()) or "detached"
+        yield f"  git       {record.repository.head[:12] or 'no commit'} ({branch})"
+    yield from coverage(record, everything=True)
+    if item.comparison is not None:
+        for letter, name in name_status(item.comparison.changes):
+            yield f"{letter.decode()}  {printable(name)}"
+    for declined in entry.declined if entry is not None else ():
+        yield click.style(_outcome(declined), fg="red")
+
+
+def interrupted(item: Interrupted) -> Iterator[str]:
+    """Where the paths of an interrupted restore stand."""
+    yield f"interrupted: {printable(item.started.message.encode())}, begun {when(item.started.created_ns)}"
+    words = {"before": "as before", "after": "put back", "other": "something else"}
+    for name, standing in item.paths.items():
+        yield f"{words[standing]:<14}  {printable(name)}"
+
+
+def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
+    """What `putback status` prints."""
+    root = printable(str(item.root).encode("utf-8", "surrogateescape"))
+    if item.last is None:
+        yield f"not protected: {root} was never captured; `putback snapshot` takes the first capture"
+    else:
+        since = ago(now - item.last.created_ns / 1e9)
+        yield f"protected: {root}"
+        yield f"  last      {item.last.short_id} {since}  {printable(item.last.message.encode())}"
+        yield f"  history   {count(item.entries, 'entry', 'entries')}"
+    place = printable(str(item.store).encode("utf-8", "surrogateescape"))
+    yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
+    if item.replaced:
+        yield "  note      the directory is not the one that was captured: it was replaced at this path"
+    if item.interrupted is not None:
+        yield click.style(
+            "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
+        )
