@@ -12,11 +12,14 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError, StorageError
 
@@ -195,9 +198,14 @@ class Git:
 
     def _communicate(self, process: subprocess.Popen[bytes], given: bytes | None) -> tuple[bytes, bytes]:
         deadline = time.monotonic() + self.time_limit
+        if given is not None:
+            # `communicate` does not go on sending after a time-out, so the input gets a thread of its own.
+            pipe, process.stdin = process.stdin, None
+            assert pipe is not None
+            threading.Thread(target=_send, args=(pipe, given), daemon=True).start()
         while True:
             try:
-                return process.communicate(given, timeout=POLL_SECONDS)
+                return process.communicate(timeout=POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
             except BaseException:
@@ -214,6 +222,12 @@ class Git:
                     f"git did not answer within {self.time_limit:g} s and was stopped",
                     hint="nothing was published; run the command again",
                 )
+
+
+def _send(pipe: IO[bytes], given: bytes) -> None:
+    """Write and close. A process that ends without reading it all says why by itself."""
+    with suppress(OSError), pipe:
+        pipe.write(given)
 
 
 def failure(arguments: Sequence[str | bytes], result: Result) -> StorageError | IntegrityError:
