@@ -14,12 +14,11 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from putback.errors import FailedError, RefusedError, StorageError, UnsafePath
-from putback.paths import RelPath, parse, quote, within
+from putback.paths import RelPath, fault, parse, quote, within
 from putback.records.change import LINK_MODE, PERMISSION_BITS, Kind, Node
 
 BLOCK = 1 << 18
@@ -29,7 +28,24 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_NEVER = frozenset({b"", b".", b".."})
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+
+class _Parent:
+    """An open directory and a name in it; closed at the end of its `with` block."""
+
+    __slots__ = ("_fd", "_name")
+
+    def __init__(self, fd: int, name: bytes) -> None:
+        self._fd = fd
+        self._name = name
+
+    def __enter__(self) -> tuple[int, bytes]:
+        return self._fd, self._name
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 class Root:
@@ -40,7 +56,7 @@ class Root:
         if not all(call in os.supports_dir_fd for call in needed):
             raise RefusedError("this platform cannot confine writes to a directory; nothing was done")
         self.path = path
-        self._forbidden = set() if forbidden is None else {forbidden}
+        self._forbidden: set[RelPath] = set() if forbidden is None else {forbidden}
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -52,25 +68,28 @@ class Root:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    @contextmanager
-    def parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
-        """The descriptor of the directory that holds `path`, and the last component.
+    def parent(self, path: bytes) -> _Parent:
+        """The descriptor of the directory that holds `path`, and the last component, for a `with` block.
 
-        Raises OSError where a component is missing, is no directory or is a symbolic link.
+        Raises OSError where a component is missing, is no directory or is a symbolic link, and UnsafePath where
+        the path could not be one of the workspace's.
         """
-        parse(path)
-        if within(path, self._forbidden):
+        if self._forbidden and within(path, self._forbidden):
             raise UnsafePath(f"inside putback's own store: {quote(path)}")
         *above, name = path.split(b"/")
+        for component in (*above, name):
+            if component in _NEVER or component.lower() == b".git" or b"\0" in component:
+                raise UnsafePath(f"{fault(path)}: {quote(path)}")
         fd = os.dup(self._fd)
         try:
             for component in above:
                 below = os.open(component, _DIRECTORY, dir_fd=fd)
                 os.close(fd)
                 fd = below
-            yield fd, name
-        finally:
+        except BaseException:
             os.close(fd)
+            raise
+        return _Parent(fd, name)
 
     def lstat(self, path: bytes) -> os.stat_result:
         """What stands at `path`, links not followed. Raises OSError."""
@@ -105,18 +124,30 @@ class Root:
 
         Raises OSError where it cannot be read and FailedError where it is a special file.
         """
-        found = self.look(path)
-        if found is None:
-            return None
-        if stat.S_ISDIR(found.st_mode):
-            return Node(Kind.DIRECTORY, found.st_mode & PERMISSION_BITS)
-        if stat.S_ISLNK(found.st_mode):
-            return Node(Kind.SYMLINK, LINK_MODE, blob_id([self.read_link(path)]))
-        if not stat.S_ISREG(found.st_mode):
-            raise FailedError(f"a special file stands at {quote(path)}")
-        descriptor = self.open_file(path)
+        return self.examine(path)[0]
+
+    def examine(self, path: bytes) -> tuple[Node | None, os.stat_result | None]:
+        """Like `measure`, with the stat data taken before the content was read."""
         try:
-            return Node(Kind.FILE, found.st_mode & PERMISSION_BITS, _digest(descriptor, found.st_size))
+            place = self.parent(path)
+        except OSError as error:
+            if error.errno in GONE:
+                return None, None
+            raise
+        with place as (fd, name):
+            try:
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except FileNotFoundError:
+                return None, None
+            if stat.S_ISDIR(found.st_mode):
+                return Node(Kind.DIRECTORY, found.st_mode & PERMISSION_BITS), found
+            if stat.S_ISLNK(found.st_mode):
+                return Node(Kind.SYMLINK, LINK_MODE, blob_id([os.readlink(name, dir_fd=fd)])), found
+            if not stat.S_ISREG(found.st_mode):
+                raise FailedError(f"a special file stands at {quote(path)}")
+            descriptor = os.open(name, _READ, dir_fd=fd)
+        try:
+            return Node(Kind.FILE, found.st_mode & PERMISSION_BITS, _digest(descriptor, found.st_size)), found
         finally:
             os.close(descriptor)
 
@@ -131,7 +162,7 @@ class Root:
             finally:
                 os.close(directory)
 
-    def stage_file(self, path: RelPath, blocks: Iterable[bytes], mode: int) -> None:
+    def stage_file(self, path: RelPath, blocks: Iterable[bytes], mode: int) -> os.stat_result:
         """Write a new regular file at `path`, which must not exist. Not yet durable: see `sync_file`.
 
         Runs of zeros become holes. Created readable by the owner alone; `mode` (masked to permission bits) is
@@ -142,6 +173,7 @@ class Root:
             try:
                 _write_sparse(descriptor, blocks)
                 os.fchmod(descriptor, mode & PERMISSION_BITS)
+                return os.fstat(descriptor)
             except BaseException:
                 os.unlink(name, dir_fd=fd)
                 raise

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,6 +55,7 @@ class Applier:
     _inodes: set[tuple[int, int]] = field(default_factory=set)
     _opened: dict[RelPath, int] = field(default_factory=dict)
     _touched: set[RelPath | None] = field(default_factory=set)
+    _files: list[RelPath] = field(default_factory=list)
     _same_file: set[RelPath] = field(default_factory=set)
     _failed: bool = False
 
@@ -85,7 +86,7 @@ class Applier:
                 if path not in self.outcomes:
                     self._stage(self._steps[path], place)
                     self.progress.advance()
-            self._sync(self._staged.values())
+            self._sync()
             self.progress.finish()
             seams.reach("restore.staged")
         except OSError as error:
@@ -152,21 +153,20 @@ class Applier:
     def _look_at_targets(self) -> None:
         for path, step in self._steps.items():
             try:
-                look = _signature(self.root.look(path))
-                self._check(step)
-                self._looks[path] = look
+                self._looks[path] = self._check(step)
             except Drifted as moved:
                 self._settle(step, Status.REFUSED, str(moved))
             except (UnsafePath, FailedError) as error:
                 self._settle(step, Status.REFUSED, error.message)
 
-    def _check(self, step: Step) -> None:
-        """Raises Drifted where the target is not what the plan says."""
-        found = self.root.measure(step.raw)
+    def _check(self, step: Step) -> Look:
+        """The look of a target that is what the plan says. Raises Drifted where it is not."""
+        found, look = self.root.examine(step.raw)
         if step.raw in self._opened and found is not None:
             found = Node(found.kind, self._opened[step.raw])
         if found != step.now:
             raise Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
+        return _signature(look)
 
     def _stage(self, step: Step, place: RelPath) -> None:
         goal = step.goal
@@ -176,20 +176,21 @@ class Applier:
         try:
             if goal.kind is Kind.SYMLINK:
                 self.root.stage_link(place, b"".join(self.content(goal.digest)))
+                found = self.root.lstat(place)
             else:
-                self.root.stage_file(place, self.content(goal.digest), goal.mode)
+                found = self.root.stage_file(place, self.content(goal.digest), goal.mode)
+                self._files.append(place)
         except BaseException:
             with suppress(OSError):
                 self.root.remove(place)
             del self._staged[step.raw]
             raise
-        found = self.root.lstat(place)
         self._inodes.add((found.st_dev, found.st_ino))
 
-    def _sync(self, places: Iterable[RelPath]) -> None:
-        files = [place for place in places if stat.S_ISREG(self.root.lstat(place).st_mode)]
+    def _sync(self) -> None:
+        """Make the staged contents durable; side by side, so that the disk can serve many with one flush."""
         with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            for _ in pool.map(self.root.sync_file, files):
+            for _ in pool.map(self.root.sync_file, self._files):
                 pass
 
     def _give_way(self, step: Step) -> None:

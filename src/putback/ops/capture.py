@@ -42,6 +42,7 @@ from putback.store.layout import WorkspacePaths
 
 NOTHING_PUBLISHED = "nothing was published; earlier captures are as they were"
 BULK_FILES = 64
+BULK_FILES_AFTER = 5_000
 BULK_BYTES = 32 << 20
 TRIES = 3
 
@@ -114,7 +115,9 @@ class Capturer:
         if purpose is not Purpose.AFTER:
             # What a restore has just written came out of the store, and refusing to record it would help nobody.
             self._check_budgets(kept, scan, sorted_)
-        tree = self._store(kept, scan, sorted_)
+        # After a restore the content is in the store already, so that git has nothing to write but the index.
+        few = BULK_FILES_AFTER if purpose is Purpose.AFTER else BULK_FILES
+        tree = self._store(kept, scan, sorted_, few)
         kept.files_tree = tree
         held_back = {item.raw for item in sorted_.not_covered}
         kept.pending = sorted({*sorted_.waiting, *held_back})
@@ -177,11 +180,11 @@ class Capturer:
                 hint="free some space, or lower store.min_free_bytes",
             )
 
-    def _store(self, kept: ScanState, scan: Scan, sorted_: Sorted) -> str:
+    def _store(self, kept: ScanState, scan: Scan, sorted_: Sorted, few: int) -> str:
         """Store content and index; returns the id of the tree. Moves what could not be read to `not_covered`."""
         if not sorted_.store and not sorted_.drop and kept.files_tree:
             return kept.files_tree
-        if not scan.fresh and len(sorted_.store) <= BULK_FILES and sorted_.bytes <= BULK_BYTES:
+        if not scan.fresh and len(sorted_.store) <= few and sorted_.bytes <= BULK_BYTES:
             tree = self._store_few(kept, scan, sorted_)
             if tree is not None:
                 return tree
