@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from putback import config
@@ -159,17 +159,18 @@ class Workspace:
 
     def list(self) -> list[Entry]:
         """The history, newest first; empty where nothing was ever captured."""
+        available()
         return History(self._paths.history).entries() if self._paths.exists() else []
 
     def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
-        with self._session("show") as session:
+        with self._session("show", asked) as session:
             return compare.describe(session, asked)
 
     def files(self, asked: str, path: PathArgument | None = None) -> dict[RelPath, Node]:
         """The paths that a capture holds, in path order; empty directories are in it, others are not."""
         below = None if path is None else self._relative(path)
-        with self._session("ls") as session:
+        with self._session("ls", asked) as session:
             return compare.holdings(session, asked, below)
 
     def diff(self, asked: str = "@1", *, paths: Iterable[PathArgument] = (), patch: bool = True) -> Comparison:
@@ -178,7 +179,7 @@ class Workspace:
         Changes nothing in the workspace. With `patch` false, only the list of changes is made.
         """
         scope = self._scope(paths)
-        with self._session("diff") as session:
+        with self._session("diff", asked) as session:
             return compare.compare(session, asked, scope, patch=patch)
 
     def restore(
@@ -204,7 +205,7 @@ class Workspace:
         def target(session: Session) -> tuple[Target, Policy]:
             return compare.restore_target(session, asked, scope)
 
-        return self._restore("restore", target, scope, exact, force, dry_run, confirm)
+        return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked)
 
     def undo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
         """Take back the newest entry that did something; again goes further back.
@@ -262,26 +263,29 @@ class Workspace:
         force: bool,
         dry_run: bool,
         confirm: Confirm | None,
+        asked: str = "",
     ) -> Restored:
-        with self._session(name) as session:
-            self._check_known(session, name)
+        with self._session(name, asked) as session:
+            interrupted = self._check_known(session, name)
             target, policy = find(session)
             options = Options(scope, Policy.FORCE if force and policy is Policy.REFUSE else policy, exact)
             prepared = restore.prepare(session, target, options)
             if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared)):
                 return Restored(prepared.plan)
-            return restore.carry_out(session, prepared)
+            if interrupted:
+                recover.resolve(session, Choice.KEEP)
+            return replace(restore.carry_out(session, prepared), superseded=interrupted)
 
-    def _check_known(self, session: Session, name: str) -> None:
-        """An interrupted restore blocks what would build on it; a new restore, which names its goal, may go on."""
+    def _check_known(self, session: Session, name: str) -> bool:
+        """Whether a restore was interrupted. That blocks what would build on it, but a new restore, which names
+        its goal and captures everything as it is first, may go on."""
         interrupted = recover.inspect(session)
         if interrupted is not None and name != "restore":
             raise UnknownStateError(
                 f"an interrupted restore left {len(interrupted.paths)} paths undecided",
                 hint="`putback recover` shows them and resolves the state",
             )
-        if interrupted is not None:
-            recover.set_aside(session)
+        return interrupted is not None
 
     def _check_root(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))
@@ -300,15 +304,12 @@ class Workspace:
         return from_argument(self._paths.root, self._typed_in, os.fsencode(argument))
 
     @contextmanager
-    def _session(self, name: str, *, create: bool = False) -> Iterator[Session]:
+    def _session(self, name: str, asked: str = "", *, create: bool = False) -> Iterator[Session]:
         """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
         git = command.find(cancelled=self._progress.cancelled)
-        if create:
-            self._paths.create(time.time_ns())
-        elif not self._paths.exists():
-            raise compare.nothing_captured(self._paths.root)
-        else:
-            self._paths.create(time.time_ns())
+        if not create and not self._paths.exists():
+            raise compare.nothing_captured(self._paths.root, asked)
+        self._paths.create(time.time_ns())
         wait = self._settings.store.lock_wait_seconds
         with ExitStack() as stack:
             for file, shared in ((self._paths.lock, False), (self._paths.store.lock, True)):

@@ -116,6 +116,7 @@ def restored(item: Restored, *, applied: bool) -> dict[str, Any]:
         "id": item.entry.id if item.entry else None,
         "applied": item.applied,
         "failed": item.failed,
+        "superseded": item.superseded,
         "outcomes": at_paths(item.outcomes),
         "left": at_paths(item.plan.left),
         "plan": plan(item.plan),

@@ -129,6 +129,8 @@ def restored(item: Restored, *, everything: bool) -> Iterator[str]:
         if outcome.status in _BAD:
             yield click.style(_outcome(outcome), fg="red")
     yield from _left(item.plan, everything)
+    if item.superseded:
+        yield "an earlier restore that was interrupted is given up for this one; `putback list` has it"
     bad = sum(outcome.status in _BAD for outcome in item.outcomes)
     summary = f"{count(item.applied, 'path')} put back"
     if bad:

@@ -45,9 +45,11 @@ class Shown:
     comparison: Comparison | None
 
 
-def nothing_captured(root: bytes) -> UnknownId:
+def nothing_captured(root: bytes, asked: str) -> UnknownId:
+    """The error for a workspace without a history; `asked` is the id that was looked for, if any."""
+    what = f"unknown id {asked!r}: " if asked else ""
     return UnknownId(
-        f"nothing was ever captured of {quote(root)}", hint="`putback snapshot` takes the first capture"
+        f"{what}nothing was ever captured of {quote(root)}", hint="`putback snapshot` takes the first capture"
     )
 
 

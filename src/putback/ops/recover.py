@@ -19,6 +19,7 @@ from putback.ops import restore
 from putback.ops.apply import DONE, STAGED_PREFIX
 from putback.ops.restore import Options, Restored, Target
 from putback.ops.session import Session
+from putback.ops.undo import span_target
 from putback.paths import RelPath
 from putback.records.change import Change
 from putback.records.history import Cause
@@ -74,42 +75,40 @@ def clean(session: Session) -> None:
         session.where.journal.unlink(missing_ok=True)
 
 
-def set_aside(session: Session) -> None:
-    """Close the journal of an interrupted restore that a new restore supersedes; its evidence is kept."""
-    number = 1
-    while (kept := session.where.journal.with_name(f"journal.{number}")).exists():
-        number += 1
-    session.where.journal.rename(kept)
-
-
 def resolve(session: Session, choice: Choice) -> Restored:
-    """Carry out a choice and record it. Raises FailedError where there is nothing to resolve."""
+    """Carry out a choice and record it. Raises FailedError where there is nothing to resolve.
+
+    The interrupted restore first becomes an entry of the history that says how far it came; going back is the
+    undo of that entry, going forward a restore of what it had left.
+    """
     interrupted = inspect(session)
     if interrupted is None:
         raise FailedError("nothing to recover: no restore was interrupted")
     started = interrupted.started
     message = f"recovered ({choice}): {started.message}"
-    if choice is Choice.KEEP:
-        kept = msgspec.structs.replace(started, cause=Cause.RECOVER, message=message)
-        outcomes = tuple(_kept(step, interrupted.paths[step.raw]) for step in started.plan.steps)
-        return restore.finish(session, kept, started.plan, outcomes)
-    target = Target(
+    recorded = msgspec.structs.replace(started, cause=Cause.RECOVER, message=f"interrupted: {started.message}")
+    outcomes = tuple(_kept(step, interrupted.paths[step.raw]) for step in started.plan.steps)
+    kept = restore.finish(session, recorded, started.plan, outcomes)
+    if choice is Choice.KEEP or kept.entry is None:
+        return kept
+    if choice is Choice.BACK:
+        target = span_target(session, kept.entry, Cause.UNDO, message)
+    else:
+        target = _remainder(session, interrupted, message)
+    return restore.carry_out(session, restore.prepare(session, target, Options(policy=Policy.REFUSE)))
+
+
+def _remainder(session: Session, interrupted: Interrupted, message: str) -> Target:
+    """What the interrupted restore had not done yet."""
+    started = interrupted.started
+    return Target(
         goal=session.capture(started.before),
         recorded=None,
         of=started.of,
         cause=Cause.RECOVER,
         message=message,
-        explicit=tuple(_change(step, choice) for step in started.plan.steps),
+        explicit=tuple(Change(step.raw, step.now, step.goal) for step in started.plan.steps),
     )
-    prepared = restore.prepare(session, target, Options(policy=Policy.REFUSE))
-    set_aside(session)
-    return restore.carry_out(session, prepared)
-
-
-def _change(step: Step, choice: Choice) -> Change:
-    if choice is Choice.BACK:
-        return Change(step.raw, step.goal, step.now)
-    return Change(step.raw, step.now, step.goal)
 
 
 def _kept(step: Step, standing: Standing) -> Outcome:

@@ -65,12 +65,14 @@ class Options:
 class Restored:
     """The result: the plan, and, where it was carried out, one outcome per path and the history entry.
 
-    `entry` is None for a dry run and where there was nothing to do.
+    `entry` is None for a dry run and where there was nothing to do. `superseded` says that an interrupted restore
+    was given up for this one; it has an entry of its own in the history.
     """
 
     plan: Plan
     outcomes: tuple[Outcome, ...] = ()
     entry: Entry | None = None
+    superseded: bool = False
 
     @property
     def applied(self) -> int:
