@@ -27,6 +27,7 @@ from putback.git.objects import ObjectReader
 from putback.ops import compare, recover, restore, undo
 from putback.ops.capture import Capturer
 from putback.ops.compare import Comparison, Shown
+from putback.ops.intake import Intake
 from putback.ops.recover import Choice, Interrupted
 from putback.ops.restore import Options, Prepared, Restored, Target
 from putback.ops.session import Session
@@ -321,7 +322,8 @@ class Workspace:
             bound = git.on(store.git_dir, work_tree=self._paths.root, index=self._paths.index)
             root = stack.enter_context(Root(self._paths.root, store_inside(self.root, store.root)))
             reader = stack.enter_context(ObjectReader(bound))
-            capturer = Capturer(self._paths, bound, root, repository, self._settings, self._progress)
+            intake = Intake(self._paths, bound, root, reader, self._progress)
+            capturer = Capturer(self._paths, bound, intake, repository, self._settings, self._progress)
             session = Session(
                 self._paths, bound, root, reader, capturer, History(self._paths.history), self._progress
             )

@@ -262,5 +262,9 @@ def find(*, cancelled: Callable[[], bool] = lambda: False, time_limit: float = T
         raise GitUnavailable(
             f"unavailable: git {version[0]}.{version[1]} is too old", hint="install git 2.34 or newer"
         )
-    durable = ("core.fsync", "all") if version >= (2, 36) else ("core.fsyncObjectFiles", "true")
+    durable = (
+        ("core.fsync", "loose-object,pack,pack-metadata,reference")
+        if version >= (2, 36)
+        else ("core.fsyncObjectFiles", "true")
+    )
     return git.configured(durable)

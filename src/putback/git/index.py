@@ -35,19 +35,20 @@ SYMLINK: Final = 0o120000
 
 _SIGNATURE = b"DIRC"
 _HEADER = struct.Struct(">4sII")
+HEADER_BYTES = _HEADER.size
 _STAT = struct.Struct(">10I")
 _WORD = struct.Struct(">I")
 _SHORT = struct.Struct(">H")
 _MASK = 0xFFFFFFFF
-_RECORD_BYTES = _STAT.size + OID_BYTES
-_FIXED_BYTES = _RECORD_BYTES + _SHORT.size
+RECORD_BYTES = _STAT.size + OID_BYTES
+FIXED_BYTES = RECORD_BYTES + _SHORT.size
 
 _EXTENDED = 0x4000
 _STAGE = 0x3000
 _LONG_NAME = 0xFFF
 _INTENT_TO_ADD = 0x2000
 
-_PADDING = tuple(b"\0" * (8 - (_FIXED_BYTES + length) % 8) for length in range(8))
+_PADDING = tuple(b"\0" * (8 - (FIXED_BYTES + length) % 8) for length in range(8))
 _SHORT_FLAGS = tuple(_SHORT.pack(length) for length in range(_LONG_NAME + 1))
 
 
@@ -117,7 +118,7 @@ def read_index(path: Path) -> Entries:
         data = path.read_bytes()
     except FileNotFoundError:
         return {}
-    version, count, end = _check_frame(data)
+    version, count, end = check_frame(data)
     try:
         entries, position, left_out = _parse_entries(data, count, version)
     except (IndexError, ValueError, struct.error) as error:
@@ -129,7 +130,7 @@ def read_index(path: Path) -> Entries:
     return entries
 
 
-def _check_frame(data: bytes) -> tuple[int, int, int]:
+def check_frame(data: bytes) -> tuple[int, int, int]:
     """Version, number of entries and the position of the checksum, which has been verified."""
     end = len(data) - OID_BYTES
     if end < _HEADER.size:
@@ -150,7 +151,7 @@ def _parse_entries(data: bytes, count: int, version: int) -> tuple[Entries, int,
     start = _HEADER.size
     left_out = 0
     for _ in range(count):
-        name_start = start + _FIXED_BYTES
+        name_start = start + FIXED_BYTES
         flags = data[start + 72] << 8 | data[start + 73]
         extra = 0
         if flags > _LONG_NAME:
@@ -163,7 +164,7 @@ def _parse_entries(data: bytes, count: int, version: int) -> tuple[Entries, int,
         if extra & _INTENT_TO_ADD:
             left_out += 1
         else:
-            entries[data[name_start:name_end]] = data[start : start + _RECORD_BYTES]
+            entries[data[name_start:name_end]] = data[start : start + RECORD_BYTES]
         start = name_end + 8 - (name_end - start) % 8
     return entries, start, left_out
 
@@ -207,7 +208,11 @@ def write_index(path: Path, entries: Entries, cache_tree: bytes | None) -> None:
 
     The caller holds the lock of this index, so whatever lies at `<name>.lock` is left over from a crash.
     """
-    body = _serialize(entries, cache_tree)
+    replace_index(path, _serialize(entries, cache_tree))
+
+
+def replace_index(path: Path, body: bytes) -> None:
+    """Replace the index file by one with this content and its checksum; see `write_index`."""
     lock = path.with_name(path.name + ".lock")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(lock, flags, 0o600)
@@ -222,7 +227,7 @@ def write_index(path: Path, entries: Entries, cache_tree: bytes | None) -> None:
 
 
 def _serialize(entries: Entries, cache_tree: bytes | None) -> bytes:
-    parts = [_HEADER.pack(_SIGNATURE, 2, len(entries))]
+    parts = [index_header(len(entries))]
     append = parts.append
     for name in sorted(entries):
         length = len(name)
@@ -231,8 +236,24 @@ def _serialize(entries: Entries, cache_tree: bytes | None) -> bytes:
         append(name)
         append(_PADDING[length % 8])
     if cache_tree is not None:
-        append(b"TREE" + _WORD.pack(len(cache_tree)) + cache_tree)
+        append(tree_extension(cache_tree))
     return b"".join(parts)
+
+
+def index_header(count: int) -> bytes:
+    """What a file with `count` entries begins with."""
+    return _HEADER.pack(_SIGNATURE, 2, count)
+
+
+def serialize_entry(name: bytes, record: bytes) -> bytes:
+    """One entry as it stands in the file."""
+    length = len(name)
+    return record + _SHORT_FLAGS[min(length, _LONG_NAME)] + name + _PADDING[length % 8]
+
+
+def tree_extension(payload: bytes) -> bytes:
+    """The TREE extension with this payload."""
+    return b"TREE" + _WORD.pack(len(payload)) + payload
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -27,7 +27,7 @@ from typing import Self
 
 from isal import isal_zlib
 
-from putback.git.objectid import DEFLATE_LEVEL, Kind, object_header
+from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
 
 _HEADER = struct.Struct(">4sII")
 _KIND_NUMBER: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3}
@@ -70,6 +70,10 @@ class PackWriter:
     def size(self) -> int:
         """How many bytes the pack has so far."""
         return self._end
+
+    def compress(self, kind: Kind, data: bytes) -> bytes:
+        """The form in which `add` wants a content. May be called from any thread."""
+        return deflate(data)
 
     def add(self, kind: Kind, oid: bytes, size: int, deflated: bytes) -> None:
         """Add the object `oid` of `size` bytes, whose zlib stream is `deflated`; once if called twice."""

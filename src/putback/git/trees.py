@@ -17,7 +17,8 @@ from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.objectid import object_id
 
 # Keyed by the mode field of a record, so that the field needs no decoding.
-_MODE_TEXT = {mode.to_bytes(4, "big"): b"%o " % mode for mode in (REGULAR, EXECUTABLE, SYMLINK)}
+TREE_TEXT = b"40000 "
+MODE_TEXT = {mode.to_bytes(4, "big"): b"%o " % mode for mode in (REGULAR, EXECUTABLE, SYMLINK)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def build_trees(entries: Entries) -> Trees:
             prefix = path[:cut]
             top = stack[-1]
         record = entries[path]
-        mode = _MODE_TEXT.get(record[24:28])
+        mode = MODE_TEXT.get(record[24:28])
         if mode is None or cut == len(path):
             raise ValueError(f"no tree entry can be made of {path!r} with mode {record[24:28].hex()}")
         top.items.append(b"%b%b\0%b" % (mode, path[cut:], record[40:]))
@@ -99,6 +100,6 @@ def _leave(stack: list[_Directory], objects: dict[bytes, bytes]) -> None:
     oid, data = directory.close()
     objects[oid] = data
     parent = stack[-1]
-    parent.items.append(b"40000 %b\0%b" % (directory.name, oid))
+    parent.items.append(b"%b%b\0%b" % (TREE_TEXT, directory.name, oid))
     parent.count += directory.count
     parent.subtrees.append((directory.name, directory.cache_entry(oid)))

@@ -1,13 +1,13 @@
-"""The bulk reader: many files, each read once, into one pack.
+"""The bulk reader: files, each read once, into a pack or into loose objects.
 
-Worker threads read, hash and deflate; the calling thread writes the pack and hands out one outcome per path.
+Worker threads read, hash and deflate; the calling thread writes and hands out one outcome per path.
 Outcomes come as they get ready, which is only roughly the order of the paths.
 
-Guaranteed: `Stored` means that the content is in the pack, or known to the store, and is what `ops.reading`
+Guaranteed: `Stored` means that the content is with the writer, or known to the store, and is what `ops.reading`
 promises. Memory is bounded by the number of threads, not by the files. No thread outlives the iterator.
 
 Not done here: which paths are in scope, budgets, and confinement to the workspace (that is the opener's). The
-pack is neither finished nor aborted here. A failure that concerns the process rather than one path (no
+writer is neither finished nor aborted here. A failure that concerns the process rather than one path (no
 descriptors or memory left, the pack cannot be written) is raised.
 """
 
@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Queue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from putback.errors import Cancelled
-from putback.git.objectid import deflate
-from putback.git.packs import PackWriter
+from putback.git.objectid import Kind
 from putback.ops.reading import Content, Large, Missing, NotCovered, Opener, Outcome, Source, Stored
 from putback.progress import Progress
 
@@ -40,6 +39,18 @@ _MOST_WORKERS = 4
 _READ_ALONE_SECONDS = 0.02
 
 
+class Writer(Protocol):
+    """Where objects go: a pack, or loose files."""
+
+    def __contains__(self, oid: bytes) -> bool: ...
+
+    def compress(self, kind: Kind, data: bytes) -> bytes: ...
+
+    def add(self, kind: Kind, oid: bytes, size: int, deflated: bytes) -> None: ...
+
+    def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool: ...
+
+
 class _Blob(NamedTuple):
     """An object to be written, and the outcome that is true then."""
 
@@ -55,7 +66,7 @@ _Ready = Outcome | Large | _Blob
 def store_files(
     paths: Sequence[bytes],
     opener: Opener,
-    writer: PackWriter,
+    writer: Writer,
     known: Known | None,
     *,
     max_file_bytes: int,
@@ -84,7 +95,7 @@ def store_files(
 class _Target:
     """Where objects go, and which of them are there already."""
 
-    def __init__(self, writer: PackWriter, known: Known | None) -> None:
+    def __init__(self, writer: Writer, known: Known | None) -> None:
         self._writer = writer
         self._known = known
         self._lock = threading.Lock()
@@ -97,13 +108,13 @@ class _Target:
         batch.reverse()
         while batch:
             found = batch.pop()
-            ready.append(_shorten(found, new) if isinstance(found, Content) else found)
+            ready.append(self._shorten(found, new) if isinstance(found, Content) else found)
         return ready
 
     def store(self, ready: Outcome | Content | _Blob) -> Outcome:
         """Write what there is to write; the outcome, which is true from now on."""
         if isinstance(ready, Content):
-            ready = _shorten(ready, self._missing([ready.stored.oid]))
+            ready = self._shorten(ready, self._missing([ready.stored.oid]))
         if isinstance(ready, _Blob):
             self._writer.add("blob", ready.stored.oid, ready.size, ready.deflated)
             return ready.stored
@@ -113,21 +124,20 @@ class _Target:
         """Store an object that comes in blocks; False if they turn out not to be `oid`."""
         return not self._missing([oid]) or self._writer.add_stream("blob", oid, size, blocks())
 
+    def _shorten(self, content: Content, new: set[bytes]) -> Stored | _Blob:
+        """What has to be written of a content if it is one of the new ones, which it ceases to be."""
+        stored, data = content
+        if stored.oid not in new:
+            return stored
+        new.remove(stored.oid)
+        return _Blob(stored, len(data), self._writer.compress("blob", data))
+
     def _missing(self, oids: Sequence[bytes]) -> set[bytes]:
         new = {oid for oid in oids if oid not in self._writer}
         if new and self._known is not None:
             with self._lock:
                 new -= self._known(list(new))
         return new
-
-
-def _shorten(content: Content, new: set[bytes]) -> Stored | _Blob:
-    """What has to be written of a content if it is one of the new ones, which it ceases to be."""
-    stored, data = content
-    if stored.oid not in new:
-        return stored
-    new.remove(stored.oid)
-    return _Blob(stored, len(data), deflate(data))
 
 
 class _Crew:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,11 +33,11 @@ _HARMLESS = (FileNotFoundError, NotADirectoryError)
 class Scan:
     """What a scan found. Paths may be gone again by the time anybody looks.
 
-    `changed` maps files in the index to the id they have there, `new` are files that are not in it, `left` are
+    `changed` are files in the index that look different now, `new` are files that are not in it, `left` are
     files in it that are out of scope now. `settled` is the state to keep, once the candidates are dealt with.
     """
 
-    changed: dict[RelPath, str]
+    changed: set[RelPath]
     new: list[RelPath]
     left: list[RelPath]
     directories: dict[RelPath, int]
@@ -49,10 +50,14 @@ class Scan:
 
 @dataclass
 class Scanner:
-    """One scan of one workspace. `git` is bound to the private repository, the work tree and the private index."""
+    """One scan of one workspace. `paths_held` gives the paths in the private index, on demand.
+
+    `git` is bound to the private repository, the work tree and the private index.
+    """
 
     where: WorkspacePaths
     git: Git
+    paths_held: Callable[[], set[RelPath]]
     repository: UserRepository | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -63,7 +68,7 @@ class Scanner:
         began = time.time_ns()
         kept = state.load(self.where.state, self.where.index)
         last = kept if kept is not None else ScanState()
-        modified = self.git.background("diff-files", "--raw", "-z", "--no-renames")
+        modified = self.git.background("diff-files", "--name-only", "-z", "--no-renames")
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
         user_index, asked = self._ask_tracked(same_rules, last)
@@ -95,7 +100,7 @@ class Scanner:
     @cached_property
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
-        return set(split_paths(self.git.run("ls-files", "-z").out))
+        return self.paths_held()
 
     def _walk(self, rules: IgnoreRules, last: ScanState) -> Walk:
         try:
@@ -179,7 +184,7 @@ class Scanner:
                 except _HARMLESS:
                     continue
                 except OSError:
-                    found.changed[path] = ""
+                    found.changed.add(path)
 
 
 def rebuild(where: WorkspacePaths, kept: ScanState, sizes: dict[RelPath, int]) -> None:
@@ -194,11 +199,9 @@ def _tracked(answer: Result) -> set[RelPath]:
     return {path for path in split_paths(answer.out) if fault(path) is None}
 
 
-def _changed(answer: Result) -> dict[RelPath, str]:
-    """Paths and former ids in `diff-files --raw -z` output: `:mode mode id id status NUL path NUL`."""
-    fields = answer.out.split(b"\0")
-    pairs = zip(fields[::2], fields[1::2], strict=False)
-    return {RelPath(path): header.split(b" ")[2].decode() for header, path in pairs}
+def _changed(answer: Result) -> set[RelPath]:
+    """The paths in `diff-files --name-only -z` output."""
+    return set(split_paths(answer.out))
 
 
 def _ignored(facts: dict[bytes, DirectoryFacts]) -> frozenset[RelPath]:

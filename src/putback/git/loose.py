@@ -1,0 +1,108 @@
+"""A few objects as loose files: written aside, made durable together, then given their names.
+
+The counterpart of `git.packs` for small captures: a pack of ten objects each would soon be thousands of packs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from isal import isal_zlib
+
+from putback.fs.durable import sync_directory, sync_file
+from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
+
+_SYNC_THREADS = 8
+
+
+class LooseWriter:
+    """Collects objects; a context manager that discards what was not finished. Methods raise OSError."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._parts: dict[bytes, Path] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def __contains__(self, oid: bytes) -> bool:
+        return oid in self._parts
+
+    def compress(self, kind: Kind, data: bytes) -> bytes:
+        """The form in which `add` wants a content. May be called from any thread."""
+        return deflate(object_header(kind, len(data)) + data)
+
+    def add(self, kind: Kind, oid: bytes, size: int, deflated: bytes) -> None:
+        """Add an object in the form that `compress` gives; once if called twice."""
+        if oid not in self._parts:
+            self._write(oid, [deflated])
+
+    def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool:
+        """Add an object whose content arrives in blocks; False, and nothing added, if it is not `oid`."""
+        if oid in self._parts:
+            return True
+        digest = sha256(object_header(kind, size))
+        stream = isal_zlib.compressobj(DEFLATE_LEVEL)
+
+        def deflated() -> Iterable[bytes]:
+            yield stream.compress(object_header(kind, size))
+            for block in blocks:
+                digest.update(block)
+                yield stream.compress(block)
+            yield stream.flush()
+
+        self._write(oid, deflated())
+        if digest.digest() == oid:
+            return True
+        self._parts.pop(oid).unlink()
+        return False
+
+    def finish(self, objects: Path) -> None:
+        """Publish the objects in the directory `objects`: on disk before the call returns."""
+        if not self._parts:
+            return
+        with ThreadPoolExecutor(_SYNC_THREADS, "sync") as pool:
+            for _ in pool.map(sync_file, self._parts.values()):
+                pass
+        folders: set[Path] = set()
+        for oid, part in list(self._parts.items()):
+            name = oid.hex()
+            folder = objects / name[:2]
+            if folder not in folders:
+                folder.mkdir(mode=0o700, exist_ok=True)
+                folders.add(folder)
+            part.replace(folder / name[2:])
+            del self._parts[oid]
+        with ThreadPoolExecutor(_SYNC_THREADS, "sync") as pool:
+            for _ in pool.map(sync_directory, (*folders, objects)):
+                pass
+
+    def abort(self) -> None:
+        """Take away whatever has not been published."""
+        for part in self._parts.values():
+            part.unlink(missing_ok=True)
+        self._parts.clear()
+
+    def _write(self, oid: bytes, blocks: Iterable[bytes]) -> None:
+        part = self._scratch / f"object-{oid.hex()}"
+        self._parts[oid] = part
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(part, flags, 0o400), "wb") as file:
+                for block in blocks:
+                    file.write(block)
+        except BaseException:
+            del self._parts[oid]
+            part.unlink(missing_ok=True)
+            raise

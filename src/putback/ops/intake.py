@@ -1,0 +1,223 @@
+"""Take content into the store and keep the private index in step with it.
+
+Few files become loose objects and many become one pack; either way the content and the trees are on disk before
+the index is replaced, because an index entry is a promise that its object is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from putback import seams
+from putback.errors import IntegrityError, StorageError
+from putback.fs.root import Root
+from putback.git import objects
+from putback.git.command import Git
+from putback.git.index import DamagedIndex, make_record, record_size, write_index
+from putback.git.index_edit import IndexEditor, edit_trees
+from putback.git.loose import LooseWriter
+from putback.git.objects import ObjectReader
+from putback.git.packs import PackWriter
+from putback.git.trees import build_trees
+from putback.ops import bulk
+from putback.ops.state import ScanState, forget_mode, remember_mode
+from putback.paths import RelPath
+from putback.progress import Progress
+from putback.records.capture import NotCovered, Reason
+from putback.store.layout import WorkspacePaths
+
+FEW_FILES = 64
+FEW_BYTES = 32 << 20
+NOTHING_PUBLISHED = "nothing was published; earlier captures are as they were"
+
+Changes = dict[bytes, bytes | None]
+Known = Callable[[Sequence[bytes]], set[bytes]]
+
+
+@dataclass
+class Taken:
+    """What became of the files to be taken in: index records (None: not there), their modes, and the rest."""
+
+    changes: Changes = field(default_factory=dict)
+    modes: dict[RelPath, int] = field(default_factory=dict)
+    not_covered: list[NotCovered] = field(default_factory=list)
+
+
+@dataclass
+class Intake:
+    """The way into one workspace's index and store; whoever uses it holds the workspace's lock."""
+
+    where: WorkspacePaths
+    git: Git
+    root: Root
+    reader: ObjectReader
+    progress: Progress
+    _index: IndexEditor | None = None
+
+    @property
+    def index(self) -> IndexEditor | None:
+        """The private index; None where there is none that can be used."""
+        if self._index is None:
+            try:
+                self._index = IndexEditor.read(self.where.index)
+            except FileNotFoundError:
+                return None
+            except (DamagedIndex, OSError):
+                self.where.index.unlink(missing_ok=True)
+        return self._index
+
+    def forget(self) -> None:
+        """The index file may have changed; read it again when it is next wanted."""
+        self._index = None
+
+    def held(self) -> set[RelPath]:
+        """All paths in the private index."""
+        return set() if self.index is None else set(map(RelPath, self.index.paths))
+
+    def sizes(self) -> dict[RelPath, int]:
+        """The sizes of all files in the private index."""
+        if self.index is None:
+            return {}
+        return {RelPath(path): record_size(record) for path, record in self.index.records()}
+
+    def update(
+        self, kept: ScanState, wanted: Sequence[RelPath], size: int, drop: Iterable[RelPath], ceiling: int
+    ) -> tuple[str, list[NotCovered]]:
+        """Take in `wanted` (of `size` bytes together), drop others; returns the tree's id and what is not covered.
+
+        Raises StorageError, IntegrityError or Cancelled, with the index as it was.
+        """
+        taken = Taken(changes=dict.fromkeys(drop))
+        self.progress.start("storing", len(wanted))
+        with self._failures(), self._writer(len(wanted), size) as writer:
+            known = self._known()
+            self._read(wanted, writer, known, ceiling, taken)
+            index = self.index
+            self._count(kept, taken, index)
+            root, payload, trees = self._trees(index, taken.changes)
+            self._add_trees(writer, known, trees)
+            self._finish(writer)
+            seams.reach("capture.objects")
+            if index is not None:
+                index.write(self.where.index, taken.changes, payload)
+            else:
+                write_index(self.where.index, _present(taken.changes), payload)
+        self.forget()
+        self.progress.finish()
+        seams.reach("capture.indexed")
+        return root.hex(), taken.not_covered
+
+    def tree_with(self, added: Sequence[RelPath]) -> tuple[str, Taken]:
+        """The id of the tree of the index with some more files taken in. The index stays as it is."""
+        taken = Taken()
+        size = sum(self.root.lstat(path).st_size for path in added)
+        with self._failures(), self._writer(len(added), size) as writer:
+            known = self._known()
+            self._read(added, writer, known, 1 << 62, taken)
+            root, _, trees = self._trees(self.index, taken.changes)
+            self._add_trees(writer, known, trees)
+            self._finish(writer)
+        self.forget()
+        return root.hex(), taken
+
+    def part_of_tree(self, chosen: Callable[[RelPath], bool]) -> tuple[str, int, int]:
+        """The id of the tree of some of the index's files, their number and their bytes."""
+        records = {} if self.index is None else dict(self.index.records())
+        part = {path: record for path, record in records.items() if chosen(RelPath(path))}
+        with self._failures(), self._writer(0, 0) as writer:
+            trees = build_trees(part)
+            self._add_trees(writer, self._known(), trees.objects)
+            self._finish(writer)
+        return trees.root.hex(), len(part), sum(map(record_size, part.values()))
+
+    def _read(
+        self, wanted: Sequence[RelPath], writer: bulk.Writer, known: Known | None, ceiling: int, taken: Taken
+    ) -> None:
+        outcomes = bulk.store_files(
+            wanted, self.root, writer, known, max_file_bytes=ceiling, progress=self.progress
+        )
+        for outcome in outcomes:
+            path = RelPath(outcome.path)
+            taken.changes[path] = None
+            if isinstance(outcome, bulk.Stored):
+                taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
+                taken.modes[path] = outcome.st.st_mode
+            elif isinstance(outcome, bulk.NotCovered):
+                reason = Reason(outcome.reason)
+                taken.not_covered.append(
+                    NotCovered.at(path, reason=reason, detail=outcome.detail, size=outcome.size)
+                )
+
+    def _trees(
+        self, index: IndexEditor | None, changes: Changes
+    ) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
+        """The root's raw id, the index's TREE payload, and the tree objects that may be new."""
+        if index is not None and index.trees is not None and 2 * len(changes) < len(index.paths):
+            made = edit_trees(index.trees, changes, lambda oid: self.reader.read(oid.hex(), "tree"))
+            return index.trees.oid, index.trees.payload(), made
+        entries = {} if index is None else dict(index.records())
+        for path, record in changes.items():
+            if record is None:
+                entries.pop(path, None)
+            else:
+                entries[path] = record
+        trees = build_trees(entries)
+        return trees.root, trees.cache_tree, trees.objects
+
+    def _add_trees(self, writer: bulk.Writer, known: Known | None, trees: list[tuple[bytes, bytes]]) -> None:
+        present = set() if known is None else known([oid for oid, _ in trees])
+        for oid, data in trees:
+            if oid not in present:
+                writer.add("tree", oid, len(data), writer.compress("tree", data))
+
+    def _count(self, kept: ScanState, taken: Taken, index: IndexEditor | None) -> None:
+        for path, record in taken.changes.items():
+            name = RelPath(path)
+            old = None if index is None else index.record(path)
+            if old is not None:
+                kept.files -= 1
+                kept.content_bytes -= record_size(old)
+            if record is not None:
+                kept.files += 1
+                kept.content_bytes += record_size(record)
+                remember_mode(kept, name, taken.modes[name])
+            else:
+                forget_mode(kept, name)
+
+    def _writer(self, count: int, size: int) -> LooseWriter | PackWriter:
+        if count <= FEW_FILES and size <= FEW_BYTES:
+            return LooseWriter(self.where.scratch)
+        return PackWriter(self.where.scratch)
+
+    def _finish(self, writer: LooseWriter | PackWriter) -> None:
+        stored = self.where.store.objects
+        writer.finish(stored if isinstance(writer, LooseWriter) else stored / "pack")
+
+    def _known(self) -> Known | None:
+        """How to ask what the store already holds; None where it holds nothing."""
+        stored = self.where.store.objects
+        if not any(stored.glob("pack/*.pack")) and not any(stored.glob("[0-9a-f][0-9a-f]")):
+            return None
+        return partial(objects.known, self.git)
+
+    def _failures(self) -> _Failures:
+        return _Failures()
+
+
+class _Failures:
+    """Turns what can go wrong with files into errors of ours."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            words = error.strerror or "failed"
+            raise StorageError(f"cannot write the store: {words}", hint=NOTHING_PUBLISHED) from error
+        if isinstance(error, ValueError):
+            raise IntegrityError(f"the tree changed while it was captured: {error}") from error
+
+
+def _present(changes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
+    return {path: record for path, record in changes.items() if record is not None}

@@ -1,0 +1,85 @@
+"""Editing an index in place gives byte for byte what writing all of it gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from putback.git.index import DamagedIndex, write_index
+from putback.git.index_edit import CachedTree, IndexEditor, edit_trees
+from putback.git.trees import Trees, build_trees
+
+NAMES = st.sampled_from([b"a", b"a.b", b"a-", b"b", b"c" * 250, b"\xff", b"d\n", b"z"])
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map(b"/".join)
+
+
+def record(number: int) -> bytes:
+    mode = (0o100644, 0o100755, 0o120000)[number % 3]
+    return (
+        number.to_bytes(24, "big")
+        + mode.to_bytes(4, "big")
+        + number.to_bytes(12, "big")
+        + bytes([number % 256]) * 32
+    )
+
+
+def coherent(paths: set[bytes]) -> set[bytes]:
+    """Without the paths that would be below a file."""
+    return {path for path in paths if not any(path[:at] in paths for at, c in enumerate(path) if c == ord("/"))}
+
+
+def written(folder: Path, paths: dict[bytes, bytes]) -> tuple[bytes, Trees]:
+    trees = build_trees(paths)
+    write_index(folder / "whole", paths, trees.cache_tree)
+    return (folder / "whole").read_bytes(), trees
+
+
+@given(st.sets(PATHS, max_size=20), st.sets(PATHS, max_size=8), st.data())
+def test_edits_are_what_a_new_index_would_be(
+    tmp_path_factory: pytest.TempPathFactory, before: set[bytes], after: set[bytes], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("index")
+    old = {path: record(number) for number, path in enumerate(sorted(coherent(before)))}
+    gone = data.draw(st.sets(st.sampled_from(sorted(old)))) if old else set()
+    kept = coherent((set(old) - gone) | after)
+    new = {path: old.get(path, b"") if path not in after else record(100 + len(path)) for path in kept}
+    body, trees = written(folder, old)
+    store = dict(trees.objects)
+    (folder / "index").write_bytes(body)
+    editor = IndexEditor.read(folder / "index")
+    changes = {path: None for path in old if path not in new} | {p: r for p, r in new.items() if old.get(p) != r}
+    assert editor.trees is not None
+    made = edit_trees(editor.trees, changes, store.__getitem__)
+    editor.write(folder / "index", changes, editor.trees.payload())
+    whole, wanted = written(folder, new)
+    assert (folder / "index").read_bytes() == whole
+    assert editor.trees.oid == wanted.root
+    assert dict(wanted.objects).items() <= (store | dict(made)).items()
+
+
+def test_an_editor_finds_records_and_knows_what_is_not_there(tmp_path: Path) -> None:
+    entries = {b"a": record(1), b"b/c": record(2), b"x" * 5000: record(3)}
+    body, _ = written(tmp_path, entries)
+    editor = IndexEditor(body)
+    assert dict(editor.records()) == entries
+    assert editor.record(b"b/c") == record(2)
+    assert editor.record(b"b") is None
+
+
+@pytest.mark.parametrize("flip", [0, 4, 8, 20, 90, 120, -1])
+def test_a_damaged_file_is_refused(tmp_path: Path, flip: int) -> None:
+    body = bytearray(written(tmp_path, {b"a": record(1), b"b": record(2)})[0])
+    body[flip] ^= 0x40
+    with pytest.raises(DamagedIndex):
+        IndexEditor(bytes(body))
+
+
+def test_a_path_cannot_become_a_file_and_a_directory() -> None:
+    entries = {b"a/b": record(1)}
+    trees = build_trees(entries)
+    root = CachedTree(1, trees.root, {b"a": CachedTree(1, trees.objects[0][0])})
+    with pytest.raises(ValueError, match="file and a directory"):
+        edit_trees(root, {b"a": record(2)}, dict(trees.objects).__getitem__)
