@@ -5,7 +5,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from putback.version import __version__
+
 __all__ = ["PutbackError", "Workspace", "__version__", "available"]
 
 if TYPE_CHECKING:

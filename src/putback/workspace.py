@@ -13,37 +13,36 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from putback import config
-from putback.config import Settings
-from putback.errors import StorageError, UnknownStateError, UnsuitableRoot
-from putback.fs import lock
+from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot
 from putback.fs.filesystem import used_bytes
-from putback.fs.root import Root, store_inside
 from putback.git import command, user_repo
-from putback.git.objects import ObjectReader
-from putback.ops import compare, recover, restore, undo
-from putback.ops.capture import Capturer
-from putback.ops.compare import Comparison, Shown
-from putback.ops.intake import Intake
-from putback.ops.recover import Choice, Interrupted
-from putback.ops.restore import Options, Prepared, Restored, Target
-from putback.ops.session import Session
 from putback.paths import RelPath, from_argument, quote
 from putback.progress import SILENT, Progress
 from putback.records.capture import Capture, Purpose
-from putback.records.change import Node
 from putback.records.document import AtPath
 from putback.records.history import Entry, EntryKind
 from putback.records.plan import Policy
-from putback.store import captures
 from putback.store.history import History
 from putback.store.layout import Store, WorkspacePaths, default_store
 
+# The modules of `ops` are imported by the methods that use them: start-up is part of the cost of every call, and
+# most calls need few of them.
+if TYPE_CHECKING:
+    from putback.config import Settings
+    from putback.ops.compare import Comparison, Shown
+    from putback.ops.recover import Choice, Interrupted
+    from putback.ops.restore import Prepared, Restored, Target
+    from putback.ops.session import Session
+    from putback.records.change import Node
+
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-Confirm = Callable[[Prepared], bool]
+Confirm = Callable[["Prepared"], bool]
 
 
 def available() -> None:
@@ -51,8 +50,7 @@ def available() -> None:
     command.find()
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """A snapshot just taken: its history entry, and the record of what it covers and what not."""
 
     entry: Entry
@@ -64,8 +62,7 @@ class Snapshot:
         return self.entry.id
 
 
-@dataclass(frozen=True)
-class WorkspaceStatus:
+class WorkspaceStatus(msgspec.Struct, frozen=True):
     """Whether a workspace is protected (`last` is its newest entry), and what the whole store costs in bytes.
 
     `replaced` is true where another directory stands at the path than the one that was captured last.
@@ -137,11 +134,14 @@ class Workspace:
         Raises UnsuitableRoot for a directory that is plainly no project, OverBudget before anything is written,
         UnsafePath for a path outside, StorageError and IntegrityError.
         """
+        from putback.store import captures
+
         scope = self._scope(paths)
         self._check_root()
         with self._session("snapshot", create=True) as session:
             created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
-            state = session.capturer.take(message=message or created, purpose=Purpose.SNAPSHOT, scope=scope)
+            text = message.encode("utf-8", "backslashreplace").decode()
+            state = session.capturer.take(message=text or created, purpose=Purpose.SNAPSHOT, scope=scope)
             capture_id = captures.write(session.where, session.git, state)
             entry = Entry(
                 seq=session.history.next_seq(),
@@ -155,7 +155,7 @@ class Workspace:
                 bytes=state.record.bytes,
                 not_covered=len(state.record.not_covered),
             )
-            session.history.add(entry)
+            session.history.add(entry, session.where.scratch)
             return Snapshot(entry, state.record)
 
     def list(self) -> list[Entry]:
@@ -165,11 +165,15 @@ class Workspace:
 
     def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
+        from putback.ops import compare
+
         with self._session("show", asked) as session:
             return compare.describe(session, asked)
 
     def files(self, asked: str, path: PathArgument | None = None) -> dict[RelPath, Node]:
         """The paths that a capture holds, in path order; empty directories are in it, others are not."""
+        from putback.ops import compare
+
         below = None if path is None else self._relative(path)
         with self._session("ls", asked) as session:
             return compare.holdings(session, asked, below)
@@ -179,6 +183,8 @@ class Workspace:
 
         Changes nothing in the workspace. With `patch` false, only the list of changes is made.
         """
+        from putback.ops import compare
+
         scope = self._scope(paths)
         with self._session("diff", asked) as session:
             return compare.compare(session, asked, scope, patch=patch)
@@ -201,6 +207,8 @@ class Workspace:
         that neither the captures nor the disk know raises UnsafePath. With `dry_run`, or where `confirm` answers
         no, nothing is touched.
         """
+        from putback.ops import compare
+
         scope = self._scope(paths)
 
         def target(session: Session) -> tuple[Target, Policy]:
@@ -222,6 +230,9 @@ class Workspace:
 
     def interrupted(self) -> Interrupted | None:
         """The restore that was cut short and of which nobody has yet decided what should become; else None."""
+        from putback.ops import recover
+
+        available()
         if not self._paths.exists() or not self._paths.journal.exists():
             return None
         with self._session("status") as session:
@@ -252,6 +263,8 @@ class Workspace:
         Paths that are neither as before nor as after are never touched. Raises UnknownStateError where there is
         nothing to recover.
         """
+        from putback.ops import recover
+
         with self._session("recover") as session:
             return recover.resolve(session, choice)
 
@@ -266,6 +279,9 @@ class Workspace:
         confirm: Confirm | None,
         asked: str = "",
     ) -> Restored:
+        from putback.ops import recover, restore
+        from putback.ops.restore import Options, Restored
+
         with self._session(name, asked) as session:
             interrupted = self._check_known(session, name)
             target, policy = find(session)
@@ -274,12 +290,14 @@ class Workspace:
             if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared)):
                 return Restored(prepared.plan)
             if interrupted:
-                recover.resolve(session, Choice.KEEP)
-            return replace(restore.carry_out(session, prepared), superseded=interrupted)
+                recover.resolve(session, recover.Choice.KEEP)
+            return msgspec.structs.replace(restore.carry_out(session, prepared), superseded=interrupted)
 
     def _check_known(self, session: Session, name: str) -> bool:
         """Whether a restore was interrupted. That blocks what would build on it, but a new restore, which names
         its goal and captures everything as it is first, may go on."""
+        from putback.ops import recover
+
         interrupted = recover.inspect(session)
         if interrupted is not None and name != "restore":
             raise UnknownStateError(
@@ -307,33 +325,31 @@ class Workspace:
     @contextmanager
     def _session(self, name: str, asked: str = "", *, create: bool = False) -> Iterator[Session]:
         """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
+        from putback.ops.session import open_session
+
         git = command.find(cancelled=self._progress.cancelled)
         if not create and not self._paths.exists():
-            raise compare.nothing_captured(self._paths.root, asked)
-        self._paths.create(time.time_ns())
-        wait = self._settings.store.lock_wait_seconds
-        with ExitStack() as stack:
-            for file, shared in ((self._paths.lock, False), (self._paths.store.lock, True)):
-                stack.enter_context(
-                    lock.hold(file, command=name, shared=shared, wait_seconds=wait, progress=self._progress)
-                )
-            repository = user_repo.open_at(git, self._paths.root)
-            store = self._paths.store
-            bound = git.on(store.git_dir, work_tree=self._paths.root, index=self._paths.index)
-            root = stack.enter_context(Root(self._paths.root, store_inside(self.root, store.root)))
-            reader = stack.enter_context(ObjectReader(bound))
-            intake = Intake(self._paths, bound, root, reader, self._progress)
-            capturer = Capturer(self._paths, bound, intake, repository, self._settings, self._progress)
-            session = Session(
-                self._paths, bound, root, reader, capturer, History(self._paths.history), self._progress
+            what = f"unknown id {asked!r}: " if asked else ""
+            raise UnknownId(
+                f"{what}nothing was ever captured of {quote(self._paths.root)}",
+                hint="`putback snapshot` takes the first capture",
             )
-            recover.clean(session)
-            yield session
+        self._paths.create(time.time_ns())
+        try:
+            with ExitStack() as stack:
+                yield open_session(stack, self._paths, git, self._settings, self._progress, name)
+        except OSError as error:
+            where = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
+            raise StorageError(f"{name}: the system refused{where}: {error.strerror}") from error
 
 
 def _by_undo(session: Session) -> tuple[Target, Policy]:
+    from putback.ops import undo
+
     return undo.undo_target(session), Policy.REFUSE
 
 
 def _by_redo(session: Session) -> tuple[Target, Policy]:
+    from putback.ops import undo
+
     return undo.redo_target(session), Policy.REFUSE

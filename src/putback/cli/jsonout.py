@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from putback import paths
-from putback.ops.compare import Comparison
-from putback.ops.recover import Interrupted
-from putback.ops.restore import Restored
 from putback.paths import RelPath
 from putback.records.capture import Capture
 from putback.records.change import Node
 from putback.records.document import AtPath
 from putback.records.history import Entry
 from putback.records.plan import Plan
-from putback.workspace import WorkspaceStatus
+
+if TYPE_CHECKING:
+    from putback.ops.compare import Comparison
+    from putback.ops.recover import Interrupted
+    from putback.ops.restore import Restored
+    from putback.workspace import WorkspaceStatus
 
 PATCH_LIMIT_BYTES = 1_000_000
 

@@ -14,10 +14,10 @@ from typing import Any
 import click
 import platformdirs
 
-from putback import __version__
 from putback.cli import jsonout
 from putback.cli.call import Call
 from putback.errors import PutbackError
+from putback.version import __version__
 
 COMMANDS = {
     "snapshot": "capture the workspace",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from putback.cli import jsonout, render
 from putback.cli.call import Call
-from putback.ops.restore import Prepared, Restored
 from putback.records.plan import Plan
-from putback.workspace import Confirm
+
+if TYPE_CHECKING:
+    from putback.ops.restore import Prepared, Restored
+    from putback.workspace import Confirm
 
 F = TypeVar("F", bound=Callable[..., Any])
 DONE, SOME_FAILED, NEEDS_YES = 0, 1, 43

@@ -6,19 +6,22 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from putback.ops.compare import Comparison, Shown
-from putback.ops.recover import Interrupted
-from putback.ops.restore import Restored
 from putback.paths import printable
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
 from putback.records.history import Entry, EntryKind
 from putback.records.plan import Action, Outcome, Plan, Status
-from putback.workspace import WorkspaceStatus
+
+if TYPE_CHECKING:
+    from putback.ops.compare import Comparison, Shown
+    from putback.ops.recover import Interrupted
+    from putback.ops.restore import Restored
+    from putback.workspace import WorkspaceStatus
 
 EXAMPLES = 10
 ON_SCREEN = 40
@@ -225,7 +228,7 @@ def shown(item: Shown) -> Iterator[str]:
 def interrupted(item: Interrupted) -> Iterator[str]:
     """Where the paths of an interrupted restore stand."""
     yield f"interrupted: {printable(item.started.message.encode())}, begun {when(item.started.created_ns)}"
-    words = {"before": "as before", "after": "put back", "other": "something else"}
+    words = {"before": "as before", "after": "put back", "halfway": "halfway", "other": "something else"}
     for name, standing in item.paths.items():
         yield f"{words[standing]:<14}  {printable(name)}"
 

@@ -3,36 +3,66 @@
 from __future__ import annotations
 
 import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
+
+SYNC_THREADS = 8
+
+T = TypeVar("T")
 
 
-def write_file(path: Path, data: bytes, *, replace: bool = True) -> None:
-    """Put `data` at `path` in one step; with `replace` false the name must be new. Raises OSError."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        if replace:
-            part.replace(path)
-        else:
-            os.link(part, path)
-            part.unlink()
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+def write_file(path: Path, data: bytes) -> None:
+    """Put `data` at `path` in one step, over whatever is there. Raises OSError and leaves nothing then."""
+    part = _write_part(path.parent, path.name, data, durable=True)
+    _rename(part, path)
     sync_directory(path.parent)
+
+
+def write_new_file(path: Path, data: bytes, scratch: Path) -> None:
+    """Put `data` at `path` in one step, which must be a new name; written first in `scratch`. Raises OSError."""
+    part = _write_part(scratch, path.name, data, durable=True)
+    try:
+        os.link(part, path)
+        try:
+            sync_directory(path.parent)
+        except OSError:
+            path.unlink()
+            raise
+    finally:
+        with suppress(OSError):
+            part.unlink()
 
 
 def write_cache(path: Path, data: bytes) -> None:
     """Like `write_file`, but without waiting for the disk: for what can be made again. Raises OSError."""
-    part = path.with_name(f"{path.name}.part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-    part.replace(path)
+    _rename(_write_part(path.parent, path.name, data, durable=False), path)
+
+
+def _write_part(folder: Path, name: str, data: bytes, *, durable: bool) -> Path:
+    part = folder / f"{name}.{secrets.token_hex(4)}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with open(os.open(part, flags, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return part
+
+
+def _rename(part: Path, path: Path) -> None:
+    try:
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def sync_directory(folder: Path) -> None:
@@ -51,3 +81,32 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
+    """Do something to each item in a few threads, so that the disk can serve many waits with one flush.
+
+    Raises the first error, after every thread has ended.
+    """
+    waiting = iter(list(items))
+    lock = threading.Lock()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        while not errors:
+            with lock:
+                item = next(waiting, None)
+            if item is None:
+                return
+            try:
+                effect(item)
+            except BaseException as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=work, name="sync") for _ in range(SYNC_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

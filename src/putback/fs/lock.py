@@ -6,11 +6,11 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from putback.errors import Cancelled, LockedError
+from putback.errors import Cancelled, LockedError, StorageError
 from putback.progress import Progress
 
 POLL_SECONDS = 0.05
@@ -24,13 +24,14 @@ def hold(path: Path, *, command: str, shared: bool, wait_seconds: float, progres
     Waits for another holder up to `wait_seconds` and tells `progress` who it is. Raises LockedError after that,
     Cancelled where the caller gave up first. The file stays; only the kernel's lock on it counts.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot open the lock {str(path)!r}: {error.strerror}") from error
     try:
         _acquire(descriptor, shared, wait_seconds, progress)
         if not shared:
-            since = datetime.now(UTC).isoformat(timespec="seconds")
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"pid {os.getpid()}, {command}, since {since}\n".encode(), 0)
+            _say_who(descriptor, command)
         yield
     finally:
         os.close(descriptor)
@@ -57,6 +58,14 @@ def _acquire(descriptor: int, shared: bool, wait_seconds: float, progress: Progr
             progress.waiting(holder(descriptor))
             told = True
         time.sleep(POLL_SECONDS)
+
+
+def _say_who(descriptor: int, command: str) -> None:
+    """For the message that others print while they wait; the lock holds without it."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()}, {command}, since {since}\n".encode(), 0)
 
 
 def holder(descriptor: int) -> str:

@@ -231,11 +231,15 @@ class Root:
         """Make a directory, owner-only first, then with `mode` masked to permission bits. Raises OSError."""
         with self.parent(path) as (fd, name):
             os.mkdir(name, 0o700, dir_fd=fd)
-            directory = os.open(name, _DIRECTORY, dir_fd=fd)
             try:
-                os.fchmod(directory, mode & PERMISSION_BITS)
-            finally:
-                os.close(directory)
+                directory = os.open(name, _DIRECTORY, dir_fd=fd)
+                try:
+                    os.fchmod(directory, mode & PERMISSION_BITS)
+                finally:
+                    os.close(directory)
+            except OSError:
+                os.rmdir(name, dir_fd=fd)
+                raise
 
     def remove(self, path: RelPath) -> None:
         """Remove a file or link. Raises OSError."""
@@ -290,11 +294,14 @@ def _write_block(descriptor: int, block: bytes) -> None:
 
 
 def _chmod_unreadable(fd: int, name: bytes, mode: int) -> None:
-    """For a file whose own bits keep us from opening it: by name, refusing a link both before and after."""
-    before = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    if stat.S_ISLNK(before.st_mode):
-        raise OSError(errno.ELOOP, "a symbolic link")
-    os.chmod(name, mode & PERMISSION_BITS, dir_fd=fd)
-    after = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    if after.st_ino != before.st_ino:
-        raise OSError(errno.ESTALE, "replaced while its mode was set")
+    """For a file whose own bits keep us from opening it: without following a link, also one just swapped in."""
+    if not hasattr(os, "O_PATH"):
+        os.chmod(name, mode & PERMISSION_BITS, dir_fd=fd, follow_symlinks=False)
+        return
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        if stat.S_ISLNK(os.fstat(handle).st_mode):
+            raise OSError(errno.ELOOP, "a symbolic link")
+        os.chmod(f"/proc/self/fd/{handle}", mode & PERMISSION_BITS)
+    finally:
+        os.close(handle)

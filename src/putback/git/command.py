@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -142,6 +142,8 @@ class Git:
         `given` goes to its standard input. An exit code outside `accept` raises: StorageError where the system
         refused a read or a write, else IntegrityError. Raises Cancelled, and GitUnavailable at the time limit.
         """
+        if self.cancelled():
+            raise Cancelled("cancelled")
         with self.start(*arguments, reads=given is not None) as process:
             out, err = self._communicate(process, given)
         result = Result(process.returncode, out, err)
@@ -149,13 +151,9 @@ class Git:
             raise failure(arguments, result)
         return result
 
-    def background(self, *arguments: str | bytes, given: bytes | None = None) -> Future[Result]:
-        """Run git in a thread of its own; the future has the result, or raises what `run` raises."""
-        pool = ThreadPoolExecutor(1, "git")
-        try:
-            return pool.submit(self.run, *arguments, given=given)
-        finally:
-            pool.shutdown(wait=False)
+    def background(self, *arguments: str | bytes) -> Pending:
+        """Run git in a thread of its own; `result` of what this returns waits for it."""
+        return Pending(self, arguments)
 
     def start(self, *arguments: str | bytes, reads: bool) -> subprocess.Popen[bytes]:
         """Start git with pipes on its output, and on its input where it `reads` any."""
@@ -209,19 +207,50 @@ class Git:
             except subprocess.TimeoutExpired:
                 pass
             except BaseException:
-                process.kill()
+                kill(process)
                 raise
             if self.cancelled():
-                process.kill()
+                kill(process)
                 process.communicate()
                 raise Cancelled("cancelled while git was at work")
             if time.monotonic() > deadline:
-                process.kill()
+                kill(process)
                 process.communicate()
                 raise GitUnavailable(
                     f"git did not answer within {self.time_limit:g} s and was stopped",
                     hint="nothing was published; run the command again",
                 )
+
+
+class Pending:
+    """A git process at work in the background."""
+
+    def __init__(self, git: Git, arguments: Sequence[str | bytes]) -> None:
+        self._outcome: Result | BaseException | None = None
+        self._thread = threading.Thread(target=self._work, args=(git, arguments), name="git", daemon=True)
+        self._thread.start()
+
+    def result(self) -> Result:
+        """Wait for the process and return its answer, or raise what `Git.run` raises."""
+        self._thread.join()
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    def _work(self, git: Git, arguments: Sequence[str | bytes]) -> None:
+        try:
+            self._outcome = git.run(*arguments)
+        except BaseException as error:
+            self._outcome = error
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a git process and whatever it has started: they are a process group of their own."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
 
 
 def _send(pipe: IO[bytes], given: bytes) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +14,8 @@ from typing import Self
 
 from isal import isal_zlib
 
-from putback.fs.durable import sync_directory, sync_file
-from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
-
-_SYNC_THREADS = 8
+from putback.fs.durable import side_by_side, sync_directory, sync_file
+from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header, object_id
 
 
 class LooseWriter:
@@ -48,6 +45,12 @@ class LooseWriter:
         if oid not in self._parts:
             self._write(oid, [deflated])
 
+    def add_whole(self, kind: Kind, data: bytes) -> str:
+        """Add an object by its content; returns its id in hex."""
+        oid = object_id(kind, data)
+        self.add(kind, oid, len(data), self.compress(kind, data))
+        return oid.hex()
+
     def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool:
         """Add an object whose content arrives in blocks; False, and nothing added, if it is not `oid`."""
         if oid in self._parts:
@@ -72,9 +75,7 @@ class LooseWriter:
         """Publish the objects in the directory `objects`: on disk before the call returns."""
         if not self._parts:
             return
-        with ThreadPoolExecutor(_SYNC_THREADS, "sync") as pool:
-            for _ in pool.map(sync_file, self._parts.values()):
-                pass
+        side_by_side(sync_file, self._parts.values())
         folders: set[Path] = set()
         for oid, part in list(self._parts.items()):
             name = oid.hex()
@@ -84,9 +85,7 @@ class LooseWriter:
                 folders.add(folder)
             part.replace(folder / name[2:])
             del self._parts[oid]
-        with ThreadPoolExecutor(_SYNC_THREADS, "sync") as pool:
-            for _ in pool.map(sync_directory, (*folders, objects)):
-                pass
+        side_by_side(sync_directory, (*folders, objects))
 
     def abort(self) -> None:
         """Take away whatever has not been published."""

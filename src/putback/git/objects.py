@@ -11,41 +11,14 @@ import os
 import select
 import subprocess
 import time
-import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError
-from putback.fs.durable import sync_directory
-from putback.git.command import Git
-from putback.git.objectid import Kind, object_header, object_id
+from putback.git.command import Git, kill
 
 BLOCK = 1 << 18
-
-
-def write_loose(objects: Path, kind: Kind, data: bytes) -> str:
-    """Store one object under the directory `objects` and return its id. Raises OSError."""
-    oid = object_id(kind, data).hex()
-    folder = objects / oid[:2]
-    target = folder / oid[2:]
-    if target.exists():
-        return oid
-    folder.mkdir(mode=0o700, exist_ok=True)
-    part = folder / f"part-{os.getpid()}-{oid[2:14]}"
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o400)
-        with open(descriptor, "wb") as file:
-            file.write(zlib.compress(object_header(kind, len(data)) + data, 1))
-            file.flush()
-            os.fsync(descriptor)
-        part.rename(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    sync_directory(folder)
-    return oid
 
 
 def tree_of(entries: Sequence[tuple[int, bytes, str]]) -> bytes:
@@ -65,6 +38,7 @@ class ObjectReader:
         self._git = git
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
+        self._asked = ""
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +51,7 @@ class ObjectReader:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
+            kill(self._process)
             self._process.communicate()
             self._process = None
             self._buffer.clear()
@@ -105,6 +79,7 @@ class ObjectReader:
             yield held
 
     def _ask(self, oid: str, kind: str) -> int:
+        self._asked = oid
         if self._process is None:
             self._process = self._git.start("cat-file", "--batch", reads=True)
         write = _pipe(self._process.stdin)
@@ -137,7 +112,7 @@ class ObjectReader:
             return block
         block = self._receive(wanted)
         if not block:
-            raise self._broken("")
+            raise self._broken(self._asked)
         return block
 
     def _receive(self, most: int) -> bytes:
@@ -155,7 +130,7 @@ class ObjectReader:
         """The process has ended: git dies on an object that it cannot inflate."""
         said = b""
         if self._process is not None:
-            self._process.kill()
+            kill(self._process)
             said = self._process.communicate()[1]
         self._process = None
         self._buffer.clear()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from putback.errors import PutbackError
-from putback.git.command import Git, Result
+from putback.git.command import Git, Pending
 from putback.paths import RelPath
 from putback.records.capture import Repository
 
@@ -34,7 +33,7 @@ class UserRepository:
         """The user's index file. It may not exist."""
         return os.path.join(self.git_dir, b"index")
 
-    def tracked_but_ignored(self, excludes: Path) -> Future[Result]:
+    def tracked_but_ignored(self, excludes: Path) -> Pending:
         """Ask, in the background, for the tracked paths that ignore rules match, NUL after each."""
         git = self.git.configured(("core.excludesFile", str(excludes)))
         return git.background("ls-files", "-c", "-i", "-z", "--exclude-standard")

@@ -15,22 +15,21 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from putback import seams
 from putback.errors import Cancelled, FailedError, PutbackError, StorageError, UnsafePath
+from putback.fs.durable import side_by_side
 from putback.fs.root import GONE, Root
+from putback.ops.leftovers import STAGED_PREFIX
 from putback.ops.plan import describe
 from putback.paths import RelPath, parents, quote
 from putback.progress import Progress
 from putback.records.change import Kind, Node
 from putback.records.plan import Action, Outcome, Plan, Status, Step
 
-SYNC_THREADS = 8
 OWNER_ALL = 0o700
-STAGED_PREFIX = b".putback-"
 DONE = {Action.RESTORE: Status.RESTORED, Action.RECREATE: Status.RECREATED, Action.REMOVE: Status.REMOVED}
 
 Look = tuple[int, ...] | None
@@ -50,11 +49,12 @@ class Applier:
     content: Callable[[str], Iterator[bytes]]
     progress: Progress
     outcomes: dict[RelPath, Outcome] = field(default_factory=dict)
+    touched: set[RelPath] = field(default_factory=set)
     _staged: dict[RelPath, RelPath] = field(default_factory=dict)
     _looks: dict[RelPath, Look] = field(default_factory=dict)
     _inodes: set[tuple[int, int]] = field(default_factory=set)
     _opened: dict[RelPath, int] = field(default_factory=dict)
-    _touched: set[RelPath | None] = field(default_factory=set)
+    _parents: set[RelPath | None] = field(default_factory=set)
     _files: list[RelPath] = field(default_factory=list)
     _same_file: set[RelPath] = field(default_factory=set)
     _failed: bool = False
@@ -77,7 +77,6 @@ class Applier:
         Raises StorageError, IntegrityError or Cancelled; then the workspace is as it was.
         """
         try:
-            self._open_directories()
             self._look_at_targets()
             self.progress.start("staging", len(self._targets))
             for path, place in self._targets.items():
@@ -99,20 +98,18 @@ class Applier:
             raise
 
     def discard(self) -> None:
-        """Take away what was staged and not published, and close the directories that were opened for it."""
+        """Take away what was staged and not published."""
         for place in self._staged.values():
             with suppress(OSError):
                 self.root.remove(place)
         self._staged.clear()
-        for path, mode in reversed(self._opened.items()):
-            with suppress(OSError):
-                self.root.chmod(path, mode)
-        self._opened.clear()
 
     def publish(self) -> list[Outcome]:
         """Put the plan into effect and verify it; one outcome per step, in path order."""
         self.progress.start("putting back", len(self._steps))
         order = sorted(self._steps)
+        for path in order:
+            self._open_directory(self._steps[path])
         for path in order:
             self._give_way(self._steps[path])
         for path in order:
@@ -123,8 +120,8 @@ class Applier:
             self._step(path, self._remove, lambda s: s.goal is None)
         for path in reversed(order):
             self._set_directory_mode(self._steps[path])
+        self._close_directories()
         self._sync_directories()
-        self._opened.clear()
         self.discard()
         seams.reach("restore.published")
         self._verify()
@@ -132,23 +129,34 @@ class Applier:
         return [self.outcomes[path] for path in order]
 
     def _staging_place(self, path: RelPath, number: int) -> RelPath:
-        """A new name in the nearest directory above `path` that is there now: a rename will do from there."""
+        """A new name in the nearest directory above `path` that can take it now: a rename will do from there."""
         name = STAGED_PREFIX + f"{self.token}-{number}".encode()
         for above in parents(path):
             found = self.root.look(above)
-            if found is not None and stat.S_ISDIR(found.st_mode):
+            if found is not None and stat.S_ISDIR(found.st_mode) and found.st_mode & 0o300 == 0o300:
                 return RelPath(above + b"/" + name)
         return RelPath(name)
 
-    def _open_directories(self) -> None:
-        """Let ourselves into directories whose mode the plan changes or that it removes."""
-        for path, step in self._steps.items():
-            now, goal = step.now, step.goal
-            if now is None or now.kind is not Kind.DIRECTORY or now.mode & 0o300 == 0o300:
-                continue
-            if goal is None or goal.kind is not Kind.DIRECTORY or goal.mode & 0o300 == 0o300:
-                self.root.chmod(path, now.mode | OWNER_ALL)
-                self._opened[path] = now.mode
+    def _open_directory(self, step: Step) -> None:
+        """Let ourselves into a directory whose mode the plan changes or that it removes."""
+        now, goal = step.now, step.goal
+        if now is None or now.kind is not Kind.DIRECTORY or now.mode & 0o300 == 0o300:
+            return
+        stays_closed = goal is not None and goal.kind is Kind.DIRECTORY and goal.mode & 0o300 != 0o300
+        if stays_closed or step.raw in self.outcomes:
+            return
+        seams.reach("restore.open_directory")
+        with suppress(OSError):
+            self.root.chmod(step.raw, now.mode | OWNER_ALL)
+            self._opened[step.raw] = now.mode
+
+    def _close_directories(self) -> None:
+        """Give the directories that were opened, and then left alone, their modes back."""
+        for path, mode in reversed(self._opened.items()):
+            if not self.outcomes[path].status.applied:
+                with suppress(OSError):
+                    self.root.chmod(path, mode)
+        self._opened.clear()
 
     def _look_at_targets(self) -> None:
         for path, step in self._steps.items():
@@ -189,9 +197,7 @@ class Applier:
 
     def _sync(self) -> None:
         """Make the staged contents durable; side by side, so that the disk can serve many with one flush."""
-        with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
-            for _ in pool.map(self.root.sync_file, self._files):
-                pass
+        side_by_side(self.root.sync_file, self._files)
 
     def _give_way(self, step: Step) -> None:
         """Where kinds differ and one of them is a directory, clear the place before anything is put there."""
@@ -211,8 +217,11 @@ class Applier:
         try:
             effect()
             self._looks[step.raw] = None
+            self.touched.add(step.raw)
         except Drifted as moved:
             self._settle(step, Status.REFUSED, str(moved))
+        except (UnsafePath, FailedError) as error:
+            self._settle(step, Status.REFUSED, error.message)
         except OSError as error:
             self._fail(step, error)
 
@@ -222,7 +231,7 @@ class Applier:
             return
         try:
             effect(step)
-            self._touched.add(next(parents(path), None))
+            self._parents.add(next(parents(path), None))
         except Drifted as moved:
             self._settle(step, Status.REFUSED, str(moved))
         except (UnsafePath, FailedError) as error:
@@ -242,6 +251,7 @@ class Applier:
             del self._staged[step.raw]
         else:
             self.root.chmod(step.raw, goal.mode)
+        self.touched.add(step.raw)
         self._settle(step, DONE[step.action], step.note)
 
     def _make_directory(self, step: Step) -> None:
@@ -252,6 +262,7 @@ class Applier:
         else:
             seams.reach("restore.make_directory")
             self.root.make_directory(step.raw, goal.mode | OWNER_ALL)
+        self.touched.add(step.raw)
         self._settle(step, DONE[step.action], step.note)
 
     def _set_directory_mode(self, step: Step) -> None:
@@ -285,10 +296,12 @@ class Applier:
             return
         seams.reach("restore.remove")
         self.root.remove(step.raw)
+        self.touched.add(step.raw)
 
     def _remove_directory(self, step: Step) -> None:
         try:
             self.root.remove_directory(step.raw)
+            self.touched.add(step.raw)
             self._settle(step, Status.REMOVED, step.note)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -309,7 +322,7 @@ class Applier:
         self._settle(step, Status.FAILED, words or "failed")
 
     def _sync_directories(self) -> None:
-        for path in self._touched:
+        for path in self._parents:
             with suppress(OSError):
                 self.root.sync_directory(path)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from putback import __version__, paths, seams
+from putback import paths, seams
 from putback.config import Settings
-from putback.errors import IntegrityError, StorageError
+from putback.errors import Cancelled, IntegrityError, StorageError
 from putback.git.command import Git
 from putback.git.user_repo import UserRepository
 from putback.ops import state
@@ -31,6 +31,7 @@ from putback.records.capture import Capture, Purpose, Repository
 from putback.records.document import AtPath
 from putback.store.captures import EMPTY_TREE, TreeState
 from putback.store.layout import WorkspacePaths
+from putback.version import __version__
 
 TRIES = 3
 
@@ -58,6 +59,8 @@ class Capturer:
         chosen = frozenset(scope)
         self._sweep()
         for attempt in range(TRIES):
+            if self.progress.cancelled():
+                raise Cancelled("cancelled before anything was captured")
             try:
                 return self._take(chosen, message, purpose)
             except IntegrityError:
@@ -194,10 +197,10 @@ class Capturer:
 
     def _sweep(self) -> None:
         """Remove what a killed process left: we hold the lock, so nobody is using it."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             self.where.index.with_name("index.lock").unlink()
-        for leftover in self.where.scratch.iterdir() if self.where.scratch.is_dir() else ():
-            leftover.unlink()
+            for leftover in (*self.where.scratch.iterdir(), *self.where.folder.glob("*.part")):
+                leftover.unlink()
 
     def _heal(self, *, with_index: bool) -> None:
         self._sweep()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from putback import paths
-from putback.errors import MalformedId, UnknownId, UnsafePath
+from putback.errors import MalformedId, UnsafePath
 from putback.git.command import Git
 from putback.ops import diff
 from putback.ops.restore import Target
@@ -43,14 +43,6 @@ class Shown:
     entry: Entry | None
     capture: Capture
     comparison: Comparison | None
-
-
-def nothing_captured(root: bytes, asked: str) -> UnknownId:
-    """The error for a workspace without a history; `asked` is the id that was looked for, if any."""
-    what = f"unknown id {asked!r}: " if asked else ""
-    return UnknownId(
-        f"{what}nothing was ever captured of {quote(root)}", hint="`putback snapshot` takes the first capture"
-    )
 
 
 def split_range(asked: str) -> tuple[str, str] | None:

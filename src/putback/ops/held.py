@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from putback.errors import IntegrityError
 from putback.git.command import Git
 from putback.git.objects import ObjectReader
 from putback.ops import diff
@@ -28,5 +30,6 @@ def held_before(
     for oid in lists:
         if found >= wanted:
             break
-        found |= wanted & decode_modes(reader.read(oid, "blob"), oid).keys()
+        with suppress(IntegrityError):
+            found |= wanted & decode_modes(reader.read(oid, "blob"), oid).keys()
     return found

@@ -1,29 +1,27 @@
 """Find out what an interrupted restore left behind, and leave that state when a person says how.
 
 A restore that was killed before it began to publish changed nothing: its staged files are taken away without a
-word. One that was killed later left each of its paths as before, as after, or as something else; that is found
-out by digest, and nothing is written until somebody chooses.
+word. One that was killed later left each of its paths as before, as after, halfway, or as something else; that
+is found out by digest, and nothing is written until somebody chooses.
 """
 
 from __future__ import annotations
 
 import enum
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
-from putback.errors import FailedError, IntegrityError, PutbackError, StorageError
-from putback.fs.journal import read_lines
-from putback.ops import restore
-from putback.ops.apply import DONE, STAGED_PREFIX
+from putback.errors import FailedError, PutbackError
+from putback.ops import leftovers, restore
+from putback.ops.apply import DONE, OWNER_ALL
 from putback.ops.restore import Options, Restored, Target
 from putback.ops.session import Session
 from putback.ops.undo import span_target
 from putback.paths import RelPath
-from putback.records.change import Change
+from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause
-from putback.records.journal import Line, Published, Started
+from putback.records.journal import Started
 from putback.records.plan import Outcome, Policy, Status, Step
 
 
@@ -32,6 +30,7 @@ class Standing(enum.StrEnum):
 
     BEFORE = "before"
     AFTER = "after"
+    HALFWAY = "halfway"
     OTHER = "other"
 
 
@@ -45,101 +44,104 @@ class Choice(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """An interrupted restore: what it was about to do, and where each of its paths stands."""
+    """An interrupted restore: what it was about to do, where each path stands, and what is there."""
 
     started: Started
     paths: dict[RelPath, Standing]
+    found: dict[RelPath, Node | None]
 
 
 def inspect(session: Session) -> Interrupted | None:
     """The interrupted restore of this workspace, if there is one. Reads only."""
-    found = _read(session)
-    if found is None or not found[1]:
+    journal = leftovers.read_journal(session.where)
+    if journal is None or not journal[1]:
         return None
-    started = found[0]
-    return Interrupted(started, {step.raw: _standing(session, step) for step in started.plan.steps})
-
-
-def clean(session: Session) -> None:
-    """Take away what a killed restore staged; drop the journal of one that had changed nothing yet."""
-    found = _read(session)
-    if found is None:
-        return
-    started, publishing = found
-    if started is not None:
-        for item in started.staged:
-            if item.raw.rpartition(b"/")[2].startswith(STAGED_PREFIX):
-                with suppress(OSError):
-                    session.root.remove(item.raw)
-    if not publishing:
-        session.where.journal.unlink(missing_ok=True)
+    result = Interrupted(journal[0], {}, {})
+    for step in result.started.plan.steps:
+        standing, found = _standing(session, step)
+        result.paths[step.raw] = standing
+        result.found[step.raw] = found
+    return result
 
 
 def resolve(session: Session, choice: Choice) -> Restored:
     """Carry out a choice and record it. Raises FailedError where there is nothing to resolve.
 
     The interrupted restore first becomes an entry of the history that says how far it came; going back is the
-    undo of that entry, going forward a restore of what it had left.
+    undo of that entry, going forward a restore of what it had left. A path that is neither as before nor as
+    after nor halfway is left as it is, and refused unless the choice is to keep everything.
     """
     interrupted = inspect(session)
     if interrupted is None:
         raise FailedError("nothing to recover: no restore was interrupted")
-    started = interrupted.started
-    message = f"recovered ({choice}): {started.message}"
+    started, standings = interrupted.started, interrupted.paths
     recorded = msgspec.structs.replace(started, cause=Cause.RECOVER, message=f"interrupted: {started.message}")
-    outcomes = tuple(_kept(step, interrupted.paths[step.raw]) for step in started.plan.steps)
-    kept = restore.finish(session, recorded, started.plan, outcomes)
+    outcomes = tuple(_outcome(step, standings[step.raw]) for step in started.plan.steps)
+    touched = {path for path, standing in standings.items() if standing in (Standing.AFTER, Standing.HALFWAY)}
+    kept = restore.finish(session, recorded, started.plan, outcomes, touched)
     if choice is Choice.KEEP or kept.entry is None:
         return kept
+    message = f"recovered ({choice}): {started.message}"
     if choice is Choice.BACK:
         target = span_target(session, kept.entry, Cause.UNDO, message)
     else:
         target = _remainder(session, interrupted, message)
-    return restore.carry_out(session, restore.prepare(session, target, Options(policy=Policy.REFUSE)))
+    done = restore.carry_out(session, restore.prepare(session, target, Options(policy=Policy.REFUSE)))
+    foreign = tuple(
+        Outcome.at(path, status=Status.REFUSED, reason="neither as before nor as after; left as it is")
+        for path, standing in standings.items()
+        if standing is Standing.OTHER
+    )
+    return msgspec.structs.replace(done, outcomes=(*done.outcomes, *foreign))
 
 
 def _remainder(session: Session, interrupted: Interrupted, message: str) -> Target:
     """What the interrupted restore had not done yet."""
     started = interrupted.started
+    undone = (Standing.BEFORE, Standing.HALFWAY)
     return Target(
         goal=session.capture(started.before),
         recorded=None,
         of=started.of,
         cause=Cause.RECOVER,
         message=message,
-        explicit=tuple(Change(step.raw, step.now, step.goal) for step in started.plan.steps),
+        explicit=tuple(
+            Change(step.raw, interrupted.found[step.raw], step.goal)
+            for step in started.plan.steps
+            if interrupted.paths[step.raw] in undone
+        ),
     )
 
 
-def _kept(step: Step, standing: Standing) -> Outcome:
-    status = {Standing.AFTER: DONE[step.action]}.get(standing, Status.SKIPPED)
-    return Outcome.at(step.raw, status=status, reason=f"kept as it was found: {standing}")
+def _outcome(step: Step, standing: Standing) -> Outcome:
+    status = DONE[step.action] if standing is Standing.AFTER else Status.SKIPPED
+    return Outcome.at(step.raw, status=status, reason=f"interrupted; found {standing}")
 
 
-def _read(session: Session) -> tuple[Started, bool] | None:
-    """The first line of the journal, and whether publishing had begun; None where there is no whole line."""
-    try:
-        lines = read_lines(session.where.journal)
-    except OSError as error:
-        raise StorageError(f"cannot read the journal: {error.strerror}") from error
-    if not lines:
-        session.where.journal.unlink(missing_ok=True)
-        return None
-    try:
-        decoded = [msgspec.json.decode(line, type=Line) for line in lines]
-    except msgspec.DecodeError as error:
-        raise IntegrityError(f"damaged journal {str(session.where.journal)!r}: {error}") from error
-    first = decoded[0]
-    if not isinstance(first, Started):
-        raise IntegrityError(f"damaged journal {str(session.where.journal)!r}: it does not begin at the start")
-    return first, any(isinstance(line, Published) for line in decoded)
-
-
-def _standing(session: Session, step: Step) -> Standing:
+def _standing(session: Session, step: Step) -> tuple[Standing, Node | None]:
     try:
         found = session.root.measure(step.raw)
     except (OSError, PutbackError):
-        return Standing.OTHER
+        return Standing.OTHER, None
     if found == step.goal:
-        return Standing.AFTER
-    return Standing.BEFORE if found == step.now else Standing.OTHER
+        return Standing.AFTER, found
+    if found == step.now:
+        return Standing.BEFORE, found
+    return (Standing.HALFWAY if _is_halfway(step, found) else Standing.OTHER), found
+
+
+def _is_halfway(step: Step, found: Node | None) -> bool:
+    """Whether a path is in a state that only a restore under way makes.
+
+    Where a directory and something else change places, the place is empty for a moment; and a directory is
+    opened to its owner until everything in it is in place.
+    """
+    now, goal = step.now, step.goal
+    if found is None:
+        return now is not None and goal is not None and _is_directory(now) != _is_directory(goal)
+    opened = [Node(Kind.DIRECTORY, node.mode | OWNER_ALL) for node in (now, goal) if node and _is_directory(node)]
+    return found in opened
+
+
+def _is_directory(node: Node) -> bool:
+    return node.kind is Kind.DIRECTORY

@@ -10,6 +10,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -61,8 +62,7 @@ class Options:
     exact: bool = False
 
 
-@dataclass(frozen=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True):
     """The result: the plan, and, where it was carried out, one outcome per path and the history entry.
 
     `entry` is None for a dry run and where there was nothing to do. `superseded` says that an interrupted restore
@@ -162,30 +162,39 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         if isinstance(error, OSError):
             raise StorageError(f"cannot write the journal: {error.strerror}") from error
         raise
-    return finish(session, started, made, (*outcomes, *settled))
+    return finish(session, started, made, (*outcomes, *settled), applier.touched)
 
 
-def finish(session: Session, started: Started, made: Plan, outcomes: tuple[Outcome, ...]) -> Restored:
-    """Capture the result, record the entry, and close the journal."""
+def finish(
+    session: Session, started: Started, made: Plan, outcomes: tuple[Outcome, ...], touched: set[RelPath]
+) -> Restored:
+    """Capture the result, record the entry, and close the journal. `touched` are the paths that were changed."""
     ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.raw))
-    applied = sum(outcome.status.applied for outcome in ordered)
-    if applied == 0 and started.cause is not Cause.RECOVER:
+    if not touched and started.cause is not Cause.RECOVER:
         session.where.journal.unlink(missing_ok=True)
         return Restored(made, ordered)
     state = session.capturer.take(message="", purpose=Purpose.AFTER)
-    touched = {step.raw for step in made.steps}
-    present = [path for path in touched if _is_file(session.root.look(path))]
-    state = session.capturer.with_examined(state, present, touched)
-    after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered))
-    entry = _entry(session, started, after, state, ordered)
-    session.history.add(entry)
+    examined = {step.raw for step in made.steps}
+    present = [path for path in examined if _is_file(session.root.look(path))]
+    state = session.capturer.with_examined(state, present, examined)
+    changed = tuple(AtPath.at(path) for path in sorted(touched))
+    after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered, touched=changed))
+    entry = _entry(session, started, after, state, ordered, len(touched))
+    session.history.add(entry, session.where.scratch)
     seams.reach("restore.recorded")
-    session.where.journal.unlink(missing_ok=True)
+    with suppress(OSError):
+        # The next command drops a journal whose restore is in the history.
+        session.where.journal.unlink(missing_ok=True)
     return Restored(made, ordered, entry)
 
 
 def _entry(
-    session: Session, started: Started, after: str, state: TreeState, outcomes: tuple[Outcome, ...]
+    session: Session,
+    started: Started,
+    after: str,
+    state: TreeState,
+    outcomes: tuple[Outcome, ...],
+    changed: int,
 ) -> Entry:
     bad = tuple(outcome for outcome in outcomes if outcome.status in (Status.REFUSED, Status.FAILED))
     entry = Entry(
@@ -203,6 +212,7 @@ def _entry(
         bytes=state.record.bytes,
         not_covered=len(state.record.not_covered),
         applied=sum(outcome.status.applied for outcome in outcomes),
+        changed=changed,
         declined=bad,
     )
     return msgspec.structs.replace(entry, id=document.digest(entry))

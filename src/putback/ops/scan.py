@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from putback.fs.filesystem import reliable_directory_times
-from putback.git.command import Git, Result
+from putback.git.command import Git, Pending, Result
 from putback.git.user_repo import UserRepository, split_paths
 from putback.ops import ignore, state
 from putback.ops.ignore import IgnoreRules
@@ -132,7 +131,7 @@ class Scanner:
                     return False
         return True
 
-    def _ask_tracked(self, same_rules: bool, last: ScanState) -> tuple[Signature, Future[Result] | None]:
+    def _ask_tracked(self, same_rules: bool, last: ScanState) -> tuple[Signature, Pending | None]:
         """The user's index as it is, and git's answer on the way where the last one may not hold any more."""
         if self.repository is None:
             return (), None

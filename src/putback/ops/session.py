@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from putback.fs.root import Root
-from putback.git import refs
+from putback.config import Settings
+from putback.fs import lock
+from putback.fs.root import Root, store_inside
+from putback.git import refs, user_repo
 from putback.git.command import Git
 from putback.git.objects import ObjectReader
+from putback.ops import leftovers
 from putback.ops.capture import Capturer
+from putback.ops.intake import Intake
 from putback.progress import Progress
 from putback.records.history import Entry, EntryKind
 from putback.store.captures import StoredCapture
@@ -61,3 +68,24 @@ class Session:
             if name.kind is EntryKind.SNAPSHOT:
                 ordered[name.id] = None
         return [*ordered, *(oid for oid in refs.anchored(self.git, self.where.name) if oid not in ordered)]
+
+
+def open_session(
+    stack: ExitStack, where: WorkspacePaths, git: Git, settings: Settings, progress: Progress, command: str
+) -> Session:
+    """Take the locks, open everything, and clear away what a killed process left. `stack` closes it all.
+
+    Raises LockedError, StorageError or IntegrityError.
+    """
+    wait = settings.store.lock_wait_seconds
+    for file, shared in ((where.lock, False), (where.store.lock, True)):
+        stack.enter_context(lock.hold(file, command=command, shared=shared, wait_seconds=wait, progress=progress))
+    bound = git.on(where.store.git_dir, work_tree=where.root, index=where.index)
+    root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
+    reader = stack.enter_context(ObjectReader(bound))
+    repository = user_repo.open_at(git, where.root)
+    intake = Intake(where, bound, root, reader, progress)
+    capturer = Capturer(where, bound, intake, repository, settings, progress)
+    history = History(where.history)
+    leftovers.clear(where, root, history)
+    return Session(where, bound, root, reader, capturer, history, progress)

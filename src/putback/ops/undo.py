@@ -26,10 +26,10 @@ def redo_target(session: Session) -> Target:
     entry = pending[-1]
     before, after = session.capture(entry.before), session.capture(entry.after)
     message = f"redo of {entry.short_id}: {entry.message}"
-    return Target(goal=after, recorded=before, of=entry.id, cause=Cause.REDO, message=message, only=after.applied)
+    return Target(goal=after, recorded=before, of=entry.id, cause=Cause.REDO, message=message, only=after.touched)
 
 
 def span_target(session: Session, entry: Entry, cause: Cause, message: str) -> Target:
     """Take back what one entry of the history did, and nothing that happened around it."""
     before, after = session.capture(entry.before), session.capture(entry.after)
-    return Target(goal=before, recorded=after, of=entry.id, cause=cause, message=message, only=after.applied)
+    return Target(goal=before, recorded=after, of=entry.id, cause=cause, message=message, only=after.touched)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from putback.records.document import AtPath
 from putback.records.plan import Outcome
+
+# Nanoseconds since the epoch in 63 bits: the year 2262.
+LAST_NS = (1 << 63) - 1
 
 
 class EntryKind(enum.StrEnum):
@@ -31,14 +34,15 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     A snapshot's id is that of its capture. A restore's id is its own; `of` is the entry or the `A..B` that it
     put back, for undo and redo the entry that they took back or did again. `created_ns` is in nanoseconds since
-    the epoch. `applied` counts paths that went back; `declined` lists those that did not, with the reason.
+    the epoch. `applied` counts paths that went back, `changed` those at which
+    anything was changed; `declined` lists those that did not go back, with the reason.
     """
 
     format: Literal["putback/history/v1"] = "putback/history/v1"
     seq: int
     id: str
     kind: EntryKind
-    created_ns: int
+    created_ns: Annotated[int, msgspec.Meta(ge=0, le=LAST_NS)]
     after: str
     before: str = ""
     message: str = ""
@@ -49,6 +53,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     bytes: int = 0
     not_covered: int = 0
     applied: int = 0
+    changed: int = 0
     declined: tuple[Outcome, ...] = ()
 
     @property

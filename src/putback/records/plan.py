@@ -89,7 +89,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What became of every path of one restore; kept beside the capture that was taken after it."""
+    """What became of every path of one restore; kept beside the capture that was taken after it.
+
+    `touched` names the paths at which anything was changed, which a path that failed can be, too.
+    """
 
     format: Literal["putback/outcomes/v1"] = "putback/outcomes/v1"
     outcomes: tuple[Outcome, ...] = ()
+    touched: tuple[AtPath, ...] = ()

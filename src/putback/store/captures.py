@@ -14,8 +14,9 @@ from putback import paths, seams
 from putback.errors import IntegrityError, StorageError, UnsafePath
 from putback.git import refs
 from putback.git.command import Git
+from putback.git.loose import LooseWriter
 from putback.git.objectid import object_id
-from putback.git.objects import ObjectReader, tree_of, write_loose
+from putback.git.objects import ObjectReader, tree_of
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Capture
@@ -24,6 +25,12 @@ from putback.store.layout import WorkspacePaths
 
 EMPTY_TREE = object_id("tree", b"").hex()
 _TREE, _BLOB = 0o040000, 0o100644
+
+
+def _commit(tree: str, record: Capture) -> bytes:
+    who = f"putback <putback@localhost> {max(0, record.created_ns // 10**9)} +0000"
+    title = (record.message or str(record.purpose)).replace("\0", " ")
+    return f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{title}\n".encode()
 
 
 class View:
@@ -89,26 +96,21 @@ def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes 
 
     `outcomes` say what a restore did on the way to this state; undo is bounded by them.
     """
-    objects = where.store.objects
+    parts: list[tuple[bytes, bytes]] = [
+        (b"capture.json", document.encode(state.record)),
+        (b"directories", encode_modes(state.directories)),
+        (b"modes", encode_modes(state.modes)),
+        (b"ignored", encode_paths(state.ignored)),
+    ]
+    if outcomes is not None:
+        parts.append((b"outcomes.json", document.encode(outcomes)))
     try:
-        entries = [(_TREE, b"files", state.files_tree)] + [
-            (_BLOB, name, write_loose(objects, "blob", data))
-            for name, data in (
-                (b"capture.json", document.encode(state.record)),
-                (b"directories", encode_modes(state.directories)),
-                (b"modes", encode_modes(state.modes)),
-                (b"ignored", encode_paths(state.ignored)),
-                *(((b"outcomes.json", document.encode(outcomes)),) if outcomes is not None else ()),
-            )
-        ]
-        if state.files_tree == EMPTY_TREE:
-            write_loose(objects, "tree", b"")
-        tree = write_loose(objects, "tree", tree_of(entries))
-        seconds = max(0, state.record.created_ns // 10**9)
-        who = f"putback <putback@localhost> {seconds} +0000"
-        message = state.record.message or str(state.record.purpose)
-        commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n".replace("\0", " ")
-        capture_id = write_loose(objects, "commit", commit.encode("utf-8", "backslashreplace"))
+        with LooseWriter(where.scratch) as writer:
+            entries = [(_BLOB, name, writer.add_whole("blob", data)) for name, data in parts]
+            writer.add_whole("tree", b"")
+            tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
+            capture_id = writer.add_whole("commit", _commit(tree, state.record))
+            writer.finish(where.store.objects)
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
     seams.reach("capture.before_ref")
@@ -132,12 +134,12 @@ class StoredCapture(View):
         self.ignored = frozenset(_checked(name, capture_id) for name in self._blob("ignored").split(b"\0") if name)
 
     @cached_property
-    def applied(self) -> frozenset[RelPath] | None:
-        """The paths that the restore before this capture put back; None where no restore did."""
+    def touched(self) -> frozenset[RelPath] | None:
+        """The paths at which the restore before this capture changed anything; None where no restore did."""
         if "outcomes.json" not in self._parts:
             return None
         listed = document.decode(self._blob("outcomes.json"), Outcomes, f"outcomes of {self.id[:12]}")
-        return frozenset(item.raw for item in listed.outcomes if item.status.applied)
+        return frozenset(item.raw for item in listed.touched)
 
     def _blob(self, name: str) -> bytes:
         return self._reader.read(self._parts[name], "blob")

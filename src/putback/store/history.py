@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from putback.errors import AmbiguousId, MalformedId, StorageError, UnknownId
-from putback.fs.durable import write_file
+from putback.errors import AmbiguousId, IntegrityError, MalformedId, StorageError, UnknownId
+from putback.fs.durable import write_new_file
 from putback.records import document
 from putback.records.history import Cause, Entry, EntryKind
 
@@ -57,7 +57,10 @@ class History:
             data = path.read_bytes()
         except OSError as error:
             raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-        return document.decode(data, Entry, f"history record {str(path)!r}")
+        entry = document.decode(data, Entry, f"history record {str(path)!r}")
+        if (entry.seq, entry.id, entry.kind) != (name.seq, name.id, name.kind):
+            raise IntegrityError(f"history record {str(path)!r} is not the one its name says")
+        return entry
 
     def entries(self) -> list[Entry]:
         """All entries, newest first."""
@@ -68,11 +71,11 @@ class History:
         names = self.names()
         return names[0].seq + 1 if names else 1
 
-    def add(self, entry: Entry) -> None:
-        """Publish an entry: on disk before the call returns, never over another one."""
+    def add(self, entry: Entry, scratch: Path) -> None:
+        """Publish an entry, written first in `scratch`: on disk before the call returns, never over another."""
         name = Name(entry.seq, entry.kind, entry.id)
         try:
-            write_file(self.folder / name.file, document.encode(entry) + b"\n", replace=False)
+            write_new_file(self.folder / name.file, document.encode(entry) + b"\n", scratch)
         except OSError as error:
             raise StorageError(f"cannot write the history: {error.strerror}") from error
 
@@ -121,7 +124,7 @@ def undo_state(entries: list[Entry]) -> UndoState:
     done: list[Entry] = []
     undone: list[Entry] = []
     for entry in reversed(entries):
-        if entry.kind is EntryKind.SNAPSHOT or entry.applied == 0:
+        if entry.kind is EntryKind.SNAPSHOT or entry.changed == 0:
             continue
         if entry.cause is Cause.UNDO:
             undone += _take(done, entry.of)

@@ -1,0 +1,27 @@
+"""Fixtures and hooks that every test has."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+
+from support.hermetic import home, open_workspace, repository, store, tree
+
+__all__ = ["home", "open_workspace", "repository", "store", "tree"]
+
+_COMMON = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(hypothesis.HealthCheck),
+}
+_QUICK = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+hypothesis.settings.register_profile("default", max_examples=15, stateful_step_count=25, phases=_QUICK, **_COMMON)
+hypothesis.settings.register_profile("long", max_examples=400, stateful_step_count=60, **_COMMON)
+hypothesis.settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the requirements that a test bears into its reports, where `requirements.py` reads them."""
+    for item in items:
+        for mark in item.iter_markers("requirement"):
+            item.user_properties += [("requirement", number) for number in mark.args]

@@ -1,0 +1,1 @@
+"""What the tests share: tree literals, a hermetic environment, the user's git."""
