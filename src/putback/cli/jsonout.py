@@ -75,6 +75,7 @@ def capture(record: Capture) -> dict[str, Any]:
         "bytes": record.bytes,
         "ignored": record.ignored,
         "not_covered": at_paths(record.not_covered),
+        "warnings": list(record.warnings),
         "privileged": at_paths(record.privileged),
         "nested_repositories": at_paths(record.nested_repositories),
         "repository": msgspec.to_builtins(record.repository),

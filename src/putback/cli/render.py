@@ -78,6 +78,8 @@ def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
         names = [path(item) for item in capture.privileged]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"not kept: setuid, setgid or sticky bits of {', '.join(names[:3])}{more}"
+    for warning in capture.warnings:
+        yield click.style(f"warning: {printable(warning.encode())}", fg="yellow")
     if capture.ignored:
         yield f"left out by ignore rules: {count(capture.ignored, 'path')}"
 

@@ -47,6 +47,9 @@ _ENVIRONMENT = {
     "GIT_EDITOR": "false",
     "GIT_PAGER": "cat",
     "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_TRACE2": "0",
+    "GIT_TRACE2_EVENT": "0",
+    "GIT_TRACE2_PERF": "0",
 }
 
 _CONFIGURATION = (

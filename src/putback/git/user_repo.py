@@ -7,6 +7,7 @@ point anywhere else, and its index is read without being refreshed.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +34,43 @@ class UserRepository:
         """The user's index file. It may not exist."""
         return os.path.join(self.git_dir, b"index")
 
-    def tracked_but_ignored(self, excludes: Path) -> Pending:
-        """Ask, in the background, for the tracked paths that ignore rules match, NUL after each."""
+    def is_sparse(self) -> bool:
+        """Whether the index may be sparse: git would expand it, and touch tree objects of theirs on the way."""
+        return os.path.lexists(os.path.join(self.git_dir, b"info", b"sparse-checkout"))
+
+    def tracked(self) -> list[RelPath]:
+        """The tracked files, of a sparse index only those that are in it one by one."""
+        git = self.git.configured(("core.sparseCheckout", "true"), ("index.sparse", "true"))
+        paths = split_paths(git.run("ls-files", "-c", "--sparse", "-z").out)
+        return [path for path in paths if not path.endswith(b"/")]
+
+    def tracked_but_ignored(self, excludes: Path, scratch: Path) -> Pending:
+        """Ask, in the background, for the tracked paths that ignore rules match, NUL after each.
+
+        A split index is copied to `scratch` first: git marks the time of its shared part when it reads it.
+        """
         git = self.git.configured(("core.excludesFile", str(excludes)))
+        shared = [name for name in os.listdir(self.git_dir) if name.startswith(b"sharedindex.")]
+        if shared and self._is_split():
+            git = git.on(self._copy_index(scratch, shared), work_tree=self.root)
         return git.background("ls-files", "-c", "-i", "-z", "--exclude-standard")
+
+    def _is_split(self) -> bool:
+        try:
+            with open(self.index, "rb") as file:
+                return b"link" in file.read()
+        except OSError:
+            return False
+
+    def _copy_index(self, scratch: Path, shared: list[bytes]) -> bytes:
+        """A git directory with nothing in it but a copy of the index."""
+        copy = os.path.join(os.fsencode(scratch), b"user-git")
+        for folder in (b"", b"objects", b"refs"):
+            os.makedirs(os.path.join(copy, folder), 0o700, exist_ok=True)
+        wanted = [(self.git_dir, b"index"), (self.git_dir, b"HEAD"), (self.common_dir, b"config")]
+        for folder, name in (*wanted, *((self.git_dir, name) for name in shared)):
+            shutil.copyfile(os.path.join(folder, name), os.path.join(copy, name))
+        return copy
 
     def standing(self) -> Repository:
         """HEAD and branch, for the record."""
@@ -95,7 +129,10 @@ def open_at(git: Git, root: bytes) -> UserRepository | None:
 def excludes_file(git: Git, repository: UserRepository | None) -> Path:
     """Where the user's configuration puts their global ignore file, whether or not it exists."""
     asking = git.with_users_home()
-    asking = asking.on(Path(os.devnull) if repository is None else repository.git_dir)
+    if repository is None:
+        asking = asking.on(Path(os.devnull))
+    else:
+        asking = asking.on(repository.git_dir, work_tree=repository.root)
     answer = asking.run("config", "--type=path", "--get", "core.excludesFile", accept=ANY_CODE)
     value = answer.out.rstrip(b"\n")
     if answer.code == 0 and value:

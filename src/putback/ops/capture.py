@@ -7,6 +7,7 @@ Whatever cannot be held is named, with its reason, in the result.
 
 from __future__ import annotations
 
+import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -84,10 +85,11 @@ class Capturer:
         seams.reach("capture.scanned")
         kept = scan.state
         if scan.fresh:
-            rebuild(self.where, kept, self.intake.sizes())
+            scan.changed |= rebuild(self.where, kept, self.intake.records())
         ceiling = self.settings.capture.max_file_bytes
-        found = classify(self.where.root, scan.changed, scan.new, scope, ceiling)
-        found.drop += [path for path in scan.left if path not in scan.changed]
+        left = set(scan.left)
+        found = classify(self.where.root, scan.changed - left, scan.new, scope, ceiling)
+        found.drop += scan.left
         if purpose is not Purpose.AFTER:
             # What a restore has just written came out of the store, and refusing to record it would help nobody.
             added = sum(path not in scan.changed for path in found.store)
@@ -122,15 +124,21 @@ class Capturer:
         names = tuple(AtPath.at(path) for path in sorted(chosen))
         record = msgspec.structs.replace(whole.record, examined=names)
         added = sorted(path for path in present if not whole.could_hold(path))
+        directories = dict(whole.directories)
+        for path in chosen:
+            here = self.intake.root.look(path)
+            if here is not None and stat.S_ISDIR(here.st_mode):
+                directories[path] = here.st_mode & 0o777
         if not added:
-            return replace(whole, record=record)
+            return replace(whole, record=record, directories=directories)
         tree, taken = self.intake.tree_with(added)
         if taken.not_covered:
             first = taken.not_covered[0]
             reason = first.detail or first.reason
             raise StorageError(f"cannot hold {paths.quote(first.raw)} before it is replaced: {reason}")
-        modes, directories = dict(whole.modes), dict(whole.directories)
-        for path, mode in taken.modes.items():
+        modes = dict(whole.modes)
+        for path, seen in taken.found.items():
+            mode = seen.st_mode
             if stat.S_ISREG(mode) and mode & 0o777 != (0o755 if mode & 0o100 else 0o644):
                 modes[path] = mode & 0o777
             for above in paths.parents(path):
@@ -187,6 +195,7 @@ class Capturer:
                 not_covered=tuple(named[path] for path in sorted(named)),
                 nested_repositories=tuple(AtPath.at(path) for path in sorted(scan.nested)),
                 privileged=tuple(AtPath.at(path) for path in sorted(kept.privileged)),
+                warnings=scan.warnings,
                 repository=self._standing(),
                 tool=__version__,
             ),
@@ -199,8 +208,12 @@ class Capturer:
         """Remove what a killed process left: we hold the lock, so nobody is using it."""
         with suppress(OSError):
             self.where.index.with_name("index.lock").unlink()
-            for leftover in (*self.where.scratch.iterdir(), *self.where.folder.glob("*.part")):
-                leftover.unlink()
+        for leftover in (*self.where.scratch.glob("*"), *self.where.folder.glob("*.part")):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    leftover.unlink()
 
     def _heal(self, *, with_index: bool) -> None:
         self._sweep()

@@ -12,6 +12,7 @@ from putback.git.command import Git
 from putback.ops import diff
 from putback.ops.restore import Target
 from putback.ops.session import Session
+from putback.ops.survey import Survey
 from putback.ops.undo import span_target
 from putback.paths import RelPath, quote
 from putback.records.capture import Capture, Purpose
@@ -65,9 +66,11 @@ def compare(session: Session, asked: str, scope: frozenset[RelPath], *, patch: b
     if before is not None:
         return _comparison(session.git, before, after, _name(before), _name(after), scope, patch)
     now = session.capturer.take(message="", purpose=Purpose.SAFETY)
-    if after.scope:
-        scope = scope or after.scope
-    return _comparison(session.git, now, after, "the disk now", _name(after), scope, patch)
+    survey = Survey(session, now, after)
+    survey.look(diff.toward(session.git, now, after), None)
+    now = session.capturer.with_examined(now, survey.present, survey.examined)
+    found = diff.toward(session.git, now, after)
+    return _comparison(session.git, now, after, "the disk now", _name(after), scope, patch, found)
 
 
 def describe(session: Session, asked: str) -> Shown:
@@ -134,9 +137,16 @@ def _name(capture: StoredCapture) -> str:
 
 
 def _comparison(
-    git: Git, before: View, after: View, old: str, new: str, scope: frozenset[RelPath], patch: bool
+    git: Git,
+    before: View,
+    after: View,
+    old: str,
+    new: str,
+    scope: frozenset[RelPath],
+    patch: bool,
+    found: list[Change] | None = None,
 ) -> Comparison:
-    found = diff.essential(diff.changes(git, before, after))
+    found = diff.essential(diff.changes(git, before, after) if found is None else found)
     chosen = [change for change in found if not scope or paths.within(change.path, scope)]
     if not patch:
         return Comparison(old, new, chosen)

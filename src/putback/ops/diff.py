@@ -35,6 +35,15 @@ def changes(git: Git, before: View, after: View, *, honest: bool = True) -> list
     return [change for change in found if _is_change(change, before, after)] if honest else found
 
 
+def toward(git: Git, now: View, goal: View) -> list[Change]:
+    """The changes that would make `now` what `goal` holds, in path order.
+
+    What `goal` could not have held stays. What `now` could not hold appears as absent, whatever is there.
+    """
+    found = changes(git, now, goal, honest=False)
+    return [change for change in found if change.after is not None or goal.could_hold(change.path)]
+
+
 def _is_change(change: Change, before: View, after: View) -> bool:
     if change.before is None:
         return before.could_hold(change.path)

@@ -18,7 +18,7 @@ from putback.errors import StorageError
 from putback.fs.durable import write_cache
 from putback.git.command import Git
 from putback.git.user_repo import UserRepository, excludes_file, split_paths
-from putback.paths import RelPath
+from putback.paths import RelPath, fault
 
 _SOME = frozenset({0, 1})
 
@@ -42,7 +42,7 @@ class IgnoreRules:
     digest: bytes
 
     def judge(self, asked: Sequence[RelPath]) -> Verdict:
-        """Which of the paths are ignored. Their parents must not be. Raises StorageError or IntegrityError."""
+        """Which of the paths are ignored, by a directory above them too. Raises StorageError or IntegrityError."""
         if not asked:
             return Verdict()
         # `./` keeps git from reading a leading colon as pathspec magic; it comes back with the answer.
@@ -60,6 +60,10 @@ class IgnoreRules:
             excluded = source == ours and int(line) >= self.first_excluded_line
             (verdict.excluded if excluded else verdict.ignored).add(RelPath(path.removeprefix(b"./")))
         return verdict
+
+    def ignored_among(self, files: Sequence[RelPath]) -> set[RelPath]:
+        """Which of some files are ignored, themselves or by a directory above them."""
+        return self.judge([path for path in files if fault(path) is None]).ignored
 
     def included(self) -> set[RelPath]:
         """The paths that the configuration includes although rules may ignore them."""

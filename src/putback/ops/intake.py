@@ -6,6 +6,8 @@ the index is replaced, because an index entry is a promise that its object is st
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +24,7 @@ from putback.git.objects import ObjectReader
 from putback.git.packs import PackWriter
 from putback.git.trees import build_trees
 from putback.ops import bulk
-from putback.ops.state import ScanState, forget_mode, remember_mode
+from putback.ops.state import ScanState, forget_file, remember_file
 from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
@@ -38,10 +40,10 @@ Known = Callable[[Sequence[bytes]], set[bytes]]
 
 @dataclass
 class Taken:
-    """What became of the files to be taken in: index records (None: not there), their modes, and the rest."""
+    """What became of the files to be taken in: index records (None: not there), their stat data, and the rest."""
 
     changes: Changes = field(default_factory=dict)
-    modes: dict[RelPath, int] = field(default_factory=dict)
+    found: dict[RelPath, os.stat_result] = field(default_factory=dict)
     not_covered: list[NotCovered] = field(default_factory=list)
 
 
@@ -76,11 +78,9 @@ class Intake:
         """All paths in the private index."""
         return set() if self.index is None else set(map(RelPath, self.index.paths))
 
-    def sizes(self) -> dict[RelPath, int]:
-        """The sizes of all files in the private index."""
-        if self.index is None:
-            return {}
-        return {RelPath(path): record_size(record) for path, record in self.index.records()}
+    def records(self) -> dict[RelPath, bytes]:
+        """The records of all files in the private index."""
+        return {} if self.index is None else {RelPath(path): record for path, record in self.index.records()}
 
     def update(
         self, kept: ScanState, wanted: Sequence[RelPath], size: int, drop: Iterable[RelPath], ceiling: int
@@ -143,7 +143,7 @@ class Intake:
             taken.changes[path] = None
             if isinstance(outcome, bulk.Stored):
                 taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
-                taken.modes[path] = outcome.st.st_mode
+                taken.found[path] = outcome.st
             elif isinstance(outcome, bulk.NotCovered):
                 reason = Reason(outcome.reason)
                 taken.not_covered.append(
@@ -173,6 +173,7 @@ class Intake:
                 writer.add("tree", oid, len(data), writer.compress("tree", data))
 
     def _count(self, kept: ScanState, taken: Taken, index: IndexEditor | None) -> None:
+        began_ns = time.time_ns()
         for path, record in taken.changes.items():
             name = RelPath(path)
             old = None if index is None else index.record(path)
@@ -182,9 +183,9 @@ class Intake:
             if record is not None:
                 kept.files += 1
                 kept.content_bytes += record_size(record)
-                remember_mode(kept, name, taken.modes[name])
+                remember_file(kept, name, taken.found[name], began_ns)
             else:
-                forget_mode(kept, name)
+                forget_file(kept, name)
 
     def _writer(self, count: int, size: int) -> LooseWriter | PackWriter:
         if count <= FEW_FILES and size <= FEW_BYTES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from putback.paths import RelPath, parents, within
+from putback.paths import RelPath, parents, text, within
 from putback.records.change import Change, Kind, Node
 from putback.records.plan import Action, Declined, Outcome, Plan, Policy, Status, Step
 
@@ -21,7 +21,8 @@ class Wanted:
     `changes` say, per path, what the record says is there (`before`) and what should be there (`after`). `now`
     is what the safety capture found, for paths where that is not what the record says. `unheld` maps paths where
     something stands that no capture can hold to the reason. `kept` maps paths that may not be removed to the
-    reason why they are left. `hidden` are directories with something in them that no capture holds.
+    reason why they are left. Of the directories that must give way to something else, `hidden` has those with
+    something in them that no capture holds, and `inside` what the safety capture holds in each.
     """
 
     changes: Sequence[Change]
@@ -30,6 +31,7 @@ class Wanted:
     unheld: Mapping[RelPath, str]
     kept: Mapping[RelPath, Declined]
     hidden: Mapping[RelPath, RelPath]
+    inside: Mapping[RelPath, Sequence[RelPath]]
 
 
 def make(wanted: Wanted) -> Plan:
@@ -53,11 +55,18 @@ def make(wanted: Wanted) -> Plan:
         elif goal is None and path in wanted.kept and not within(path, in_the_way):
             left.append(wanted.kept[path])
         elif _blocked(now, goal) and path in wanted.hidden:
-            inside = wanted.hidden[path].decode("utf-8", "backslashreplace")
+            inside = text(wanted.hidden[path])
             reason = f"a directory stands there with something in it that no capture holds: {inside}"
             refused.append(Declined.at(path, reason=reason, code="not_covered"))
         else:
             steps.append(Step.at(path, action=_action(now, goal), now=now, goal=goal))
+    removed = {step.raw for step in steps if step.goal is None}
+    for step in [step for step in steps if step.raw in wanted.inside and _blocked(step.now, step.goal)]:
+        stays = next((path for path in wanted.inside[step.raw] if path not in removed), None)
+        if stays is not None:
+            steps.remove(step)
+            reason = f"a directory stands there, and this does not take back what is in it: {text(stays)}"
+            refused.append(Declined.at(step.raw, reason=reason, code="drift"))
     refused_paths = {item.raw: 0 for item in refused}
     possible: list[Step] = []
     for step in steps:

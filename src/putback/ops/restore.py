@@ -23,16 +23,17 @@ from putback.ops.apply import Applier
 from putback.ops.held import held_before
 from putback.ops.plan import Wanted
 from putback.ops.session import Session
+from putback.ops.survey import Survey
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Purpose
-from putback.records.change import PERMISSION_BITS, Change, Kind, Node
+from putback.records.change import Change
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.journal import Published, Started
 from putback.records.plan import Declined, Outcome, Outcomes, Plan, Policy, Status
 from putback.store import captures
-from putback.store.captures import StoredCapture, TreeState, View
+from putback.store.captures import StoredCapture, TreeState
 
 
 @dataclass(frozen=True)
@@ -99,18 +100,20 @@ def prepare(session: Session, target: Target, options: Options) -> Prepared:
     """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace."""
     state = session.capturer.take(message="", purpose=Purpose.SAFETY)
     wanted = _wanted(session, target, options, state)
-    survey = _Survey(session, state, target)
-    survey.look(wanted)
+    survey = Survey(session, state, target.goal)
+    survey.look(wanted, target.recorded, measure_all=target.explicit is not None)
     now = session.capturer.with_examined(state, survey.present, survey.examined)
-    wanted = [*wanted, *survey.missing_parents(wanted)]
+    wanted = sorted([*wanted, *survey.missing_parents(wanted)], key=lambda change: change.path)
+    hidden, inside = survey.inside(wanted, now)
     made = plan.make(
         Wanted(
-            changes=sorted(wanted, key=lambda change: change.path),
+            changes=wanted,
             now=survey.found,
             policy=options.policy,
             unheld=survey.unheld,
             kept=_kept(session, target, options, state, wanted),
-            hidden=survey.hidden(wanted, now),
+            hidden=hidden,
+            inside=inside,
         )
     )
     return Prepared(target, options, now, made)
@@ -222,8 +225,10 @@ def _wanted(session: Session, target: Target, options: Options, state: TreeState
     """What the record says must change, per path, bounded by scope."""
     if target.explicit is not None:
         return list(target.explicit)
-    start: View = state if target.recorded is None else target.recorded
-    found = diff.changes(session.git, start, target.goal)
+    if target.recorded is None:
+        found = diff.toward(session.git, state, target.goal)
+    else:
+        found = diff.changes(session.git, target.recorded, target.goal)
     chosen = [change for change in found if not options.scope or paths.within(change.path, options.scope)]
     if target.only is not None:
         chosen = [change for change in chosen if change.path in target.only]
@@ -249,113 +254,11 @@ def _kept(
             kept[path] = Declined.at(path, reason=reason, code="nested_repository")
     if target.recorded is None and not options.exact:
         asked = set(doomed) - kept.keys()
-        known = held_before(session.git, session.reader, session.known_captures(), target.goal.files_tree, asked)
+        known = held_before(session.git, session.reader, session.snapshots(), target.goal.files_tree, asked)
         for path in asked - known:
             reason = "created since and never captured; --exact removes it"
             kept[path] = Declined.at(path, reason=reason, code="never_captured")
     return kept
-
-
-class _Survey:
-    """What stands at the paths that a restore wants to write or remove, where the regular capture cannot say."""
-
-    def __init__(self, session: Session, state: TreeState, target: Target) -> None:
-        self._session = session
-        self._state = state
-        self._target = target
-        self.found: dict[RelPath, Node | None] = {}
-        self.present: list[RelPath] = []
-        self.examined: set[RelPath] = set()
-        self.unheld: dict[RelPath, str] = {}
-
-    def look(self, wanted: Iterable[Change]) -> None:
-        """Find out what is at every wanted path now."""
-        moved: dict[RelPath, Node | None] = {}
-        if self._target.recorded is not None:
-            moved = {
-                change.path: change.after
-                for change in diff.changes(self._session.git, self._target.recorded, self._state, honest=False)
-            }
-        for change in wanted:
-            node = moved.get(change.path, change.before)
-            if node is None or self._target.explicit is not None:
-                node = self._look_at(change.path)
-            if node != change.before:
-                self.found[change.path] = node
-
-    def missing_parents(self, wanted: Iterable[Change]) -> list[Change]:
-        """Changes that make the directories which the wanted paths need and which nothing else makes."""
-        planned = {change.path for change in wanted}
-        needed: dict[RelPath, Change] = {}
-        for change in wanted:
-            if change.after is None:
-                continue
-            for above in paths.parents(change.path):
-                if above in planned or above in needed:
-                    continue
-                now = self._session.root.look(above)
-                if now is None or not stat.S_ISDIR(now.st_mode):
-                    mode = self._target.goal.directories.get(above, 0o755)
-                    before = self._node(above)
-                    needed[above] = Change(above, before, Node(Kind.DIRECTORY, mode))
-        return list(needed.values())
-
-    def hidden(self, wanted: Iterable[Change], now: View) -> dict[RelPath, RelPath]:
-        """Directories that must give way, with something in them that no capture holds."""
-        result: dict[RelPath, RelPath] = {}
-        blocked = [
-            change.path
-            for change in wanted
-            if change.after is not None
-            and change.after.kind is not Kind.DIRECTORY
-            and (node := self.found.get(change.path, change.before)) is not None
-            and node.kind is Kind.DIRECTORY
-        ]
-        if not blocked:
-            return result
-        held = diff.listing(self._session.git, now).keys()
-        for path in blocked:
-            inside = self._first_unheld(path, held, now)
-            if inside is not None:
-                result[path] = inside
-        return result
-
-    def _first_unheld(self, directory: RelPath, held: Iterable[RelPath], now: View) -> RelPath | None:
-        for name in self._session.root.names(directory):
-            path = RelPath(directory + b"/" + name)
-            if paths.fault(path) is not None:
-                return path
-            found = self._session.root.look(path)
-            if found is not None and stat.S_ISDIR(found.st_mode):
-                inside = path if path not in now.directories else self._first_unheld(path, held, now)
-                if inside is not None:
-                    return inside
-            elif found is not None and path not in held:
-                return path
-        return None
-
-    def _look_at(self, path: RelPath) -> Node | None:
-        """What stands at a path that the regular capture does not hold; notes what must be held first."""
-        if not self._state.could_hold(path):
-            self.examined.add(path)
-        return self._node(path)
-
-    def _node(self, path: RelPath) -> Node | None:
-        try:
-            found = self._session.root.look(path)
-            if found is None:
-                return None
-            if stat.S_ISDIR(found.st_mode):
-                return Node(Kind.DIRECTORY, found.st_mode & PERMISSION_BITS)
-            if stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode):
-                node = self._session.root.measure(path)
-                self.present.append(path)
-                self.examined.add(path)
-                return node
-            self.unheld[path] = "a pipe, socket or device stands there, which no capture can hold"
-        except OSError as error:
-            self.unheld[path] = f"what stands there cannot be read: {error.strerror}"
-        return None
 
 
 def _is_file(found: os.stat_result | None) -> bool:

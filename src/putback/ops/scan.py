@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
+from putback.errors import IntegrityError, StorageError
 from putback.fs.filesystem import reliable_directory_times
 from putback.git.command import Git, Pending, Result
+from putback.git.index import record_size, same_stat
 from putback.git.user_repo import UserRepository, split_paths
 from putback.ops import ignore, state
 from putback.ops.ignore import IgnoreRules
-from putback.ops.state import DirectoryFacts, ScanState, Signature, remember_mode, settled, signature
+from putback.ops.state import DirectoryFacts, ScanState, Signature, remember_file, settled, signature
 from putback.ops.walk import Walk
 from putback.paths import RelPath, fault, parents, within
 from putback.progress import Progress
@@ -42,6 +43,7 @@ class Scan:
     directories: dict[RelPath, int]
     ignored: frozenset[RelPath]
     not_covered: list[NotCovered]
+    warnings: tuple[str, ...]
     nested: list[RelPath]
     state: ScanState
     fresh: bool
@@ -76,17 +78,18 @@ class Scanner:
             same_rules = False
             walk = self._walk(rules, ScanState())
         if asked is None and not same_rules and self.repository is not None:
-            asked = self.repository.tracked_but_ignored(self.where.excludes)
-        tracked = set(map(RelPath, last.tracked_ignored)) if asked is None else _tracked(asked.result())
+            asked = self._ask(self.repository)
+        tracked, warnings = self._tracked(rules, asked, last)
         wanted = tracked | rules.included()
         known = walk.known
         found = Scan(
-            changed=_changed(modified.result()),
+            changed=_changed(modified.result()) | self._young(last, began),
             new=self._new(walk, last if known else ScanState(), wanted),
             left=self._left(walk, known, last, wanted),
             directories=self._directories(walk, wanted),
             ignored=_ignored(walk.facts) - wanted,
             not_covered=walk.not_covered,
+            warnings=warnings,
             nested=[RelPath(path) for path, facts in walk.facts.items() if facts.repository and path],
             state=last,
             fresh=kept is None,
@@ -100,6 +103,22 @@ class Scanner:
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
         return self.paths_held()
+
+    def _young(self, last: ScanState, began_ns: int) -> set[RelPath]:
+        """Files that changed within the second in which they were last seen; those that are old now are let go."""
+        changed: set[RelPath] = set()
+        young: dict[bytes, Signature] = {}
+        for path, sign in last.young.items():
+            try:
+                now = state.file_signature(os.lstat(os.path.join(self.where.root, path)))
+            except OSError:
+                now = ()
+            if now != sign:
+                changed.add(RelPath(path))
+            elif state.is_young(sign, began_ns):
+                young[path] = sign
+        last.young = young
+        return changed
 
     def _walk(self, rules: IgnoreRules, last: ScanState) -> Walk:
         try:
@@ -138,7 +157,28 @@ class Scanner:
         current = _signature(self.repository.index)
         if same_rules and current == last.user_index and (not current or settled(current, last.began_ns)):
             return current, None
-        return current, self.repository.tracked_but_ignored(self.where.excludes)
+        return current, self._ask(self.repository)
+
+    def _ask(self, repository: UserRepository) -> Pending | None:
+        return (
+            None
+            if repository.is_sparse()
+            else repository.tracked_but_ignored(self.where.excludes, self.where.scratch)
+        )
+
+    def _tracked(
+        self, rules: IgnoreRules, asked: Pending | None, last: ScanState
+    ) -> tuple[set[RelPath], tuple[str, ...]]:
+        """The files that the user tracks although rules ignore them; as last known where git cannot tell now."""
+        known = set(map(RelPath, last.tracked_ignored))
+        try:
+            if self.repository is not None and self.repository.is_sparse():
+                return rules.ignored_among(self.repository.tracked()), ()
+            if asked is None:
+                return known, ()
+            return _tracked(asked.result()), ()
+        except (IntegrityError, StorageError) as error:
+            return known, (f"your repository's index cannot be read, so tracked files may be missing: {error}",)
 
     def _new(self, walk: Walk, last: ScanState, wanted: set[RelPath]) -> list[RelPath]:
         """Files that the index lacks: found by the walk, left over from last time, or wanted though ignored."""
@@ -186,12 +226,20 @@ class Scanner:
                     found.changed.add(path)
 
 
-def rebuild(where: WorkspacePaths, kept: ScanState, sizes: dict[RelPath, int]) -> None:
-    """Fill in what a lost state said of the files in the index, whose sizes are given."""
-    kept.files, kept.content_bytes = len(sizes), sum(sizes.values())
-    for path in sizes:
-        with suppress(OSError):
-            remember_mode(kept, path, os.lstat(os.path.join(where.root, path)).st_mode)
+def rebuild(where: WorkspacePaths, kept: ScanState, records: dict[RelPath, bytes]) -> set[RelPath]:
+    """Fill in what a lost state said of the files in the index; returns those that look different now."""
+    kept.files, kept.content_bytes = len(records), sum(map(record_size, records.values()))
+    now_ns = time.time_ns()
+    changed: set[RelPath] = set()
+    for path, record in records.items():
+        try:
+            found = os.lstat(os.path.join(where.root, path))
+        except OSError:
+            continue
+        remember_file(kept, path, found, now_ns)
+        if not same_stat(record, found):
+            changed.add(path)
+    return changed
 
 
 def _tracked(answer: Result) -> set[RelPath]:

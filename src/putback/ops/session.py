@@ -61,13 +61,9 @@ class Session:
             return None, self.capture(entry.after)
         return self.capture(entry.before), self.capture(entry.after)
 
-    def known_captures(self) -> list[str]:
-        """The ids of every capture of this workspace, those of the newest entries first."""
-        ordered: dict[str, None] = {}
-        for name in self.history.names():
-            if name.kind is EntryKind.SNAPSHOT:
-                ordered[name.id] = None
-        return [*ordered, *(oid for oid in refs.anchored(self.git, self.where.name) if oid not in ordered)]
+    def snapshots(self) -> list[str]:
+        """The ids of every snapshot of this workspace, newest first: captures that somebody asked for."""
+        return [name.id for name in self.history.names() if name.kind is EntryKind.SNAPSHOT]
 
 
 def open_session(

@@ -17,7 +17,7 @@ from putback.paths import RelPath
 
 Signature = tuple[int, ...]
 RACY_NS = 2_000_000_000
-_VERSION = 1
+_VERSION = 2
 
 
 class DirectoryFacts(msgspec.Struct, array_like=True):
@@ -35,7 +35,11 @@ class DirectoryFacts(msgspec.Struct, array_like=True):
 
 
 class ScanState(msgspec.Struct, array_like=True):
-    """The whole state. Paths are relative; the root's own facts have the empty path."""
+    """The whole state. Paths are relative; the root's own facts have the empty path.
+
+    Git compares times by the second. `young` has the exact signatures of files that could change again within
+    the second in which they were last seen.
+    """
 
     version: int = _VERSION
     index_checksum: bytes = b""
@@ -45,8 +49,9 @@ class ScanState(msgspec.Struct, array_like=True):
     user_index: Signature = ()
     tracked_ignored: list[bytes] = []
     pending: list[bytes] = []
+    young: dict[bytes, Signature] = {}
     modes: dict[bytes, int] = {}
-    privileged: list[bytes] = []
+    privileged: dict[bytes, int] = {}
     files: int = 0
     content_bytes: int = 0
     files_tree: str = ""
@@ -86,6 +91,16 @@ def signature(found: os.stat_result) -> Signature:
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 
+def file_signature(found: os.stat_result) -> Signature:
+    """What changes whenever a file's content, mode or identity does."""
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+
+
+def is_young(sign: Signature, began_ns: int) -> bool:
+    """Whether a file with this signature could still change without git noticing."""
+    return sign[3] >= began_ns - RACY_NS
+
+
 def settled(sign: Signature, began_ns: int) -> bool:
     """Whether a signature taken in a scan that began then can be trusted to change with the next change.
 
@@ -94,20 +109,23 @@ def settled(sign: Signature, began_ns: int) -> bool:
     return len(sign) == 5 and max(sign[2], sign[3]) < began_ns - RACY_NS
 
 
-def remember_mode(kept: ScanState, path: RelPath, st_mode: int) -> None:
-    """Note the permission bits of a file where git's two modes do not say them, and bits that are not kept."""
-    forget_mode(kept, path)
-    if stat.S_ISLNK(st_mode):
+def remember_file(kept: ScanState, path: RelPath, found: os.stat_result, now_ns: int) -> None:
+    """Note what git's index does not say of a file: exact mode, bits that are not kept, whether it is young."""
+    forget_file(kept, path)
+    sign = file_signature(found)
+    if is_young(sign, now_ns):
+        kept.young[path] = sign
+    if stat.S_ISLNK(found.st_mode):
         return
-    permissions = st_mode & 0o777
-    if permissions != (0o755 if st_mode & 0o100 else 0o644):
+    permissions = found.st_mode & 0o777
+    if permissions != (0o755 if found.st_mode & 0o100 else 0o644):
         kept.modes[path] = permissions
-    if st_mode & 0o7000:
-        kept.privileged.append(path)
+    if found.st_mode & 0o7000:
+        kept.privileged[path] = found.st_mode & 0o7000
 
 
-def forget_mode(kept: ScanState, path: RelPath) -> None:
+def forget_file(kept: ScanState, path: RelPath) -> None:
     """The path is no file of the index any more."""
     kept.modes.pop(path, None)
-    if path in kept.privileged:
-        kept.privileged.remove(path)
+    kept.privileged.pop(path, None)
+    kept.young.pop(path, None)

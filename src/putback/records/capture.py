@@ -7,10 +7,10 @@ that may be long lie in blobs of their own, so that captures share them while th
 from __future__ import annotations
 
 import enum
-from typing import Literal
 
 import msgspec
 
+from putback.paths import RelPath
 from putback.records.document import AtPath
 
 
@@ -34,6 +34,11 @@ class NotCovered(AtPath, frozen=True, omit_defaults=True):
     detail: str = ""
     size: int = 0
 
+    @property
+    def raw(self) -> RelPath:
+        """The path, which here may be a name that no capture can hold."""
+        return RelPath(self.name)
+
 
 class Repository(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the user's own repository stood: commit id and branch, each empty where there is none."""
@@ -50,17 +55,23 @@ class Purpose(enum.StrEnum):
     AFTER = "after"
 
 
-class Capture(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Capture(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="format",
+    tag="putback/capture/v1",
+):
     """`capture.json`. `scope` is empty where the capture is of the whole workspace.
 
     `examined` names paths that were looked at although ignore rules or ceilings leave them out, because a
     restore was about to write there: such a path is held, or was absent. `files` counts regular files and
     symbolic links, `bytes` their content; `ignored` counts the paths that ignore rules leave out, a directory as
-    one. `privileged` names paths whose setuid, setgid or sticky bits are not kept. `created_ns` is in
-    nanoseconds since the epoch.
+    one. `warnings` say what else may be missing, in words. `privileged` names paths whose setuid, setgid or
+    sticky bits are not kept. `created_ns` is in nanoseconds since the epoch.
     """
 
-    format: Literal["putback/capture/v1"] = "putback/capture/v1"
     workspace: str
     root: str
     created_ns: int
@@ -74,5 +85,6 @@ class Capture(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     not_covered: tuple[NotCovered, ...] = ()
     nested_repositories: tuple[AtPath, ...] = ()
     privileged: tuple[AtPath, ...] = ()
+    warnings: tuple[str, ...] = ()
     repository: Repository | None = None
     tool: str = ""

@@ -31,10 +31,17 @@ class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def raw(self) -> RelPath:
         """The path as bytes, checked. Raises IntegrityError where the document holds an unsafe one."""
         try:
-            name = paths.decode_b64(self.path_b64) if self.path_b64 else self.path.encode()
-            return paths.parse(name)
-        except (ValueError, UnsafePath) as error:
+            return paths.parse(self.name)
+        except UnsafePath as error:
             raise IntegrityError(f"unsafe path in a record: {self.path!r}") from error
+
+    @property
+    def name(self) -> bytes:
+        """The path as bytes, as the document has it. Raises IntegrityError where it is not even a name."""
+        try:
+            return paths.decode_b64(self.path_b64) if self.path_b64 else self.path.encode()
+        except ValueError as error:
+            raise IntegrityError(f"undecodable path in a record: {self.path!r}") from error
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)

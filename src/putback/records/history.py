@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -29,7 +29,9 @@ class Cause(enum.StrEnum):
     RECOVER = "recover"
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Entry(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="format", tag="putback/history/v1"
+):
     """`after` is the capture at the end; a span has `before` too. Ids are 64 lowercase hex digits.
 
     A snapshot's id is that of its capture. A restore's id is its own; `of` is the entry or the `A..B` that it
@@ -38,7 +40,6 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     anything was changed; `declined` lists those that did not go back, with the reason.
     """
 
-    format: Literal["putback/history/v1"] = "putback/history/v1"
     seq: int
     id: str
     kind: EntryKind

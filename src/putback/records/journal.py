@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from putback.records.document import AtPath
@@ -11,10 +9,9 @@ from putback.records.history import Cause
 from putback.records.plan import Plan
 
 
-class Started(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="started"):
+class Started(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="putback/journal/v1/started"):
     """The first line. `before` is the safety capture, `staged` every path at which a file may be staged."""
 
-    format: Literal["putback/journal/v1"] = "putback/journal/v1"
     before: str
     of: str
     cause: Cause
@@ -25,7 +22,7 @@ class Started(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag
     staged: tuple[AtPath, ...] = ()
 
 
-class Published(msgspec.Struct, frozen=True, tag="publishing"):
+class Published(msgspec.Struct, frozen=True, tag="putback/journal/v1/publishing"):
     """The second line: from here on targets may have changed."""
 
 

@@ -73,10 +73,11 @@ class Outcome(AtPath, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Plan(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="format", tag="putback/plan/v1"
+):
     """Steps in path order. `refused` makes the result a failure; `left` and `settled` are only reported."""
 
-    format: Literal["putback/plan/v1"] = "putback/plan/v1"
     steps: tuple[Step, ...] = ()
     refused: tuple[Declined, ...] = ()
     left: tuple[Declined, ...] = ()
@@ -88,12 +89,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return document.digest(self)
 
 
-class Outcomes(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Outcomes(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="format", tag="putback/outcomes/v1"
+):
     """What became of every path of one restore; kept beside the capture that was taken after it.
 
     `touched` names the paths at which anything was changed, which a path that failed can be, too.
     """
 
-    format: Literal["putback/outcomes/v1"] = "putback/outcomes/v1"
     outcomes: tuple[Outcome, ...] = ()
     touched: tuple[AtPath, ...] = ()

@@ -107,7 +107,8 @@ def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes 
     try:
         with LooseWriter(where.scratch) as writer:
             entries = [(_BLOB, name, writer.add_whole("blob", data)) for name, data in parts]
-            writer.add_whole("tree", b"")
+            if state.files_tree == EMPTY_TREE:
+                writer.add_whole("tree", b"")
             tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
             capture_id = writer.add_whole("commit", _commit(tree, state.record))
             writer.finish(where.store.objects)

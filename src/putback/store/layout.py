@@ -24,6 +24,8 @@ _CONFIG = b"""[core]
 \tbare = true
 [extensions]
 \tobjectformat = sha256
+[fsck]
+\thasDotgit = ignore
 """
 _ATTRIBUTES = b"* -text -eol -filter -ident -working-tree-encoding !diff !merge !export-ignore\n"
 
