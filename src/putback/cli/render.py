@@ -14,7 +14,7 @@ from putback.paths import printable
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
-from putback.records.history import Entry, EntryKind
+from putback.records.history import Cause, Entry, EntryKind
 from putback.records.plan import Action, Outcome, Plan, Status
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def restored(item: Restored, *, everything: bool) -> Iterator[str]:
     if bad:
         summary += f", {bad} not"
     if item.entry is not None:
-        summary += f"; `putback undo` takes this back ({item.entry.short_id})"
+        way_back = "redo" if item.entry.cause is Cause.UNDO else "undo"
+        summary += f"; `putback {way_back}` takes this back ({item.entry.short_id})"
     yield summary
 
 
