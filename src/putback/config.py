@@ -7,15 +7,12 @@ wrong type are errors that name the file and the key.
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 
 from putback.errors import UsageError
 
@@ -66,6 +63,8 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
 
 def user_file() -> Path:
     """Where the user's own settings are, whether or not there are any."""
+    import platformdirs  # not needed where settings are given outright
+
     return platformdirs.user_config_path("putback") / "config.toml"
 
 
@@ -80,7 +79,7 @@ def load(workspace: Path, user_file: Path | None, pairs: Sequence[str] = ()) -> 
     if user_file is not None:
         _merge(merged, _read(user_file), str(user_file))
     project = workspace / "pyproject.toml"
-    _merge(merged, _table(_read(project, lenient=True), project), f"{project} [tool.putback]")
+    _merge(merged, _table(_read(project, shared=True), project), f"{project} [tool.putback]")
     own = workspace / ".putback.toml"
     _merge(merged, _read(own), str(own))
     for pair in pairs:
@@ -91,21 +90,23 @@ def load(workspace: Path, user_file: Path | None, pairs: Sequence[str] = ()) -> 
         raise UsageError(f"configuration: {error}") from error
 
 
-def _read(path: Path, *, lenient: bool = False) -> dict[str, Any]:
+def _read(path: Path, *, shared: bool = False) -> dict[str, Any]:
+    """The document in a file, empty where there is none. `shared` files belong to others, too."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
-        # Somebody else's file may be half-written while an agent works; that must not end the protection.
-        if lenient:
-            return {}
-        raise UsageError(f"{path}: {error}") from error
     except OSError as error:
-        if lenient:
-            return {}
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if shared and b"putback" not in data:
+        # Whatever is wrong with it is not ours to refuse: an agent may be halfway through writing it.
+        return {}
+    import tomllib  # most workspaces have nothing to parse
+
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
 
 
 def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -117,6 +118,8 @@ def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _pair(pair: str) -> dict[str, Any]:
+    import tomllib
+
     key, equals, value = pair.partition("=")
     section, _, name = key.partition(".")
     if not equals or not name:
@@ -162,6 +165,8 @@ def _value_faults(section: str, name: str, value: object) -> Iterable[str]:
 
 
 def _unknown(key: str, valid: list[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(key, valid, n=1, cutoff=0.0)
     return f"unknown key {key!r}; the nearest valid name is {near[0]!r}"
 

@@ -6,13 +6,10 @@ import importlib
 import io
 import os
 import sys
-import tempfile
-import traceback
 from pathlib import Path
 from typing import Any
 
 import click
-import platformdirs
 
 from putback.cli import jsonout
 from putback.cli.call import Call
@@ -111,7 +108,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
-        log = _log(traceback.format_exc())
+        log = _log()
         return _report(
             as_json, "internal", "internal error; nothing more was done", f"details are in {log}", INTERNAL
         )
@@ -135,7 +132,14 @@ def _forgive_names() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _log(text: str) -> Path:
+def _log() -> Path:
+    """Write the traceback of the error being handled where a report can find it."""
+    # Imported here because nobody but an error of ours needs them.
+    import tempfile
+    import traceback
+
+    import platformdirs
+
     folder = platformdirs.user_log_path("putback")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,5 +147,5 @@ def _log(text: str) -> Path:
     except OSError:
         descriptor, name = tempfile.mkstemp(prefix="putback-error-", suffix=".log")
     with open(descriptor, "w") as file:
-        file.write(text)
+        file.write(traceback.format_exc())
     return Path(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -43,7 +42,7 @@ def write_cache(path: Path, data: bytes) -> None:
 
 
 def _write_part(folder: Path, name: str, data: bytes, *, durable: bool) -> Path:
-    part = folder / f"{name}.{secrets.token_hex(4)}.part"
+    part = folder / f"{name}.{os.urandom(4).hex()}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with open(os.open(part, flags, 0o600), "wb") as file:

@@ -13,7 +13,6 @@ collector: the caller holds the store's lock. A writer belongs to one thread; `i
 from __future__ import annotations
 
 import os
-import secrets
 import struct
 import zlib
 from array import array
@@ -40,7 +39,7 @@ class PackWriter:
     """Collects objects for one pack; a context manager that discards what was not finished."""
 
     def __init__(self, scratch: Path) -> None:
-        self._stem = scratch / f"pack-{os.getpid()}-{secrets.token_hex(4)}"
+        self._stem = scratch / f"pack-{os.getpid()}-{os.urandom(4).hex()}"
         self._file: FileIO | None = None
         self._closed = False
         self._pending: list[bytes] = []

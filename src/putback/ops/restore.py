@@ -6,7 +6,6 @@ A restore is a span of the history: the safety capture before, a capture after, 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable
@@ -134,7 +133,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
     applier = Applier(
         session.root,
         made,
-        secrets.token_hex(4),
+        os.urandom(4).hex(),
         lambda oid: session.reader.stream(oid, "blob"),
         session.progress,
     )

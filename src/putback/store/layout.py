@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from putback.errors import IntegrityError, StorageError
 from putback.fs.durable import write_file
@@ -49,6 +48,8 @@ class WorkspaceFile(msgspec.Struct, frozen=True):
 
 def default_store() -> Path:
     """The store of this user: `putback` in the platform's directory for user state."""
+    import platformdirs  # only who names no store needs it
+
     return platformdirs.user_state_path("putback")
 
 
