@@ -87,7 +87,8 @@ def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
 
     Raises the first error, after every thread has ended.
     """
-    waiting = iter(list(items))
+    listed = list(items)
+    waiting = iter(listed)
     lock = threading.Lock()
     errors: list[BaseException] = []
 
@@ -102,7 +103,7 @@ def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
             except BaseException as error:
                 errors.append(error)
 
-    threads = [threading.Thread(target=work, name="sync") for _ in range(SYNC_THREADS)]
+    threads = [threading.Thread(target=work, name="sync") for _ in range(min(SYNC_THREADS, len(listed)))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -154,9 +154,9 @@ class Git:
             raise failure(arguments, result)
         return result
 
-    def background(self, *arguments: str | bytes) -> Pending:
+    def background(self, *arguments: str | bytes, accept: frozenset[int] = NOTHING) -> Pending:
         """Run git in a thread of its own; `result` of what this returns waits for it."""
-        return Pending(self, arguments)
+        return Pending(self, arguments, accept)
 
     def start(self, *arguments: str | bytes, reads: bool) -> subprocess.Popen[bytes]:
         """Start git with pipes on its output, and on its input where it `reads` any."""
@@ -228,9 +228,9 @@ class Git:
 class Pending:
     """A git process at work in the background."""
 
-    def __init__(self, git: Git, arguments: Sequence[str | bytes]) -> None:
+    def __init__(self, git: Git, arguments: Sequence[str | bytes], accept: frozenset[int]) -> None:
         self._outcome: Result | BaseException | None = None
-        self._thread = threading.Thread(target=self._work, args=(git, arguments), name="git", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(git, arguments, accept), name="git", daemon=True)
         self._thread.start()
 
     def result(self) -> Result:
@@ -241,9 +241,9 @@ class Pending:
         assert self._outcome is not None
         return self._outcome
 
-    def _work(self, git: Git, arguments: Sequence[str | bytes]) -> None:
+    def _work(self, git: Git, arguments: Sequence[str | bytes], accept: frozenset[int]) -> None:
         try:
-            self._outcome = git.run(*arguments)
+            self._outcome = git.run(*arguments, accept=accept)
         except BaseException as error:
             self._outcome = error
 

@@ -19,10 +19,14 @@ from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header, ob
 
 
 class LooseWriter:
-    """Collects objects; a context manager that discards what was not finished. Methods raise OSError."""
+    """Collects objects for the directory `objects`; a context manager that discards what was not finished.
 
-    def __init__(self, scratch: Path) -> None:
+    Methods raise OSError.
+    """
+
+    def __init__(self, scratch: Path, objects: Path) -> None:
         self._scratch = scratch
+        self._objects = objects
         self._parts: dict[bytes, Path] = {}
 
     def __enter__(self) -> Self:
@@ -46,9 +50,10 @@ class LooseWriter:
             self._write(oid, [deflated])
 
     def add_whole(self, kind: Kind, data: bytes) -> str:
-        """Add an object by its content; returns its id in hex."""
+        """Add an object by its content, unless it lies there whole already; returns its id in hex."""
         oid = object_id(kind, data)
-        self.add(kind, oid, len(data), self.compress(kind, data))
+        if not self._is_whole(oid, object_header(kind, len(data)) + data):
+            self.add(kind, oid, len(data), self.compress(kind, data))
         return oid.hex()
 
     def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool:
@@ -71,27 +76,36 @@ class LooseWriter:
         self._parts.pop(oid).unlink()
         return False
 
-    def finish(self, objects: Path) -> None:
-        """Publish the objects in the directory `objects`: on disk before the call returns."""
+    def finish(self) -> None:
+        """Publish the objects: on disk before the call returns."""
         if not self._parts:
             return
         side_by_side(sync_file, self._parts.values())
         folders: set[Path] = set()
         for oid, part in list(self._parts.items()):
-            name = oid.hex()
-            folder = objects / name[:2]
-            if folder not in folders:
-                folder.mkdir(mode=0o700, exist_ok=True)
-                folders.add(folder)
-            part.replace(folder / name[2:])
+            place = self._place(oid)
+            if place.parent not in folders:
+                place.parent.mkdir(mode=0o700, exist_ok=True)
+                folders.add(place.parent)
+            part.replace(place)
             del self._parts[oid]
-        side_by_side(sync_directory, (*folders, objects))
+        side_by_side(sync_directory, (*folders, self._objects))
 
     def abort(self) -> None:
         """Take away whatever has not been published."""
         for part in self._parts.values():
             part.unlink(missing_ok=True)
         self._parts.clear()
+
+    def _is_whole(self, oid: bytes, content: bytes) -> bool:
+        try:
+            return bool(isal_zlib.decompress(self._place(oid).read_bytes()) == content)
+        except (OSError, isal_zlib.error):
+            return False
+
+    def _place(self, oid: bytes) -> Path:
+        name = oid.hex()
+        return self._objects / name[:2] / name[2:]
 
     def _write(self, oid: bytes, blocks: Iterable[bytes]) -> None:
         part = self._scratch / f"object-{oid.hex()}"

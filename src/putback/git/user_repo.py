@@ -72,12 +72,25 @@ class UserRepository:
             shutil.copyfile(os.path.join(folder, name), os.path.join(copy, name))
         return copy
 
-    def standing(self) -> Repository:
-        """HEAD and branch, for the record."""
-        head = self.git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", accept=ANY_CODE)
-        branch = self.git.run("symbolic-ref", "-q", "HEAD", accept=ANY_CODE)
-        name = branch.out.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
-        return Repository(head=head.out.decode("ascii", "replace").strip(), branch=name)
+    def standing(self) -> Standing:
+        """Ask, in the background, for HEAD and branch."""
+        return Standing(
+            self.git.background("rev-parse", "-q", "--verify", "HEAD^{commit}", accept=ANY_CODE),
+            self.git.background("symbolic-ref", "-q", "HEAD", accept=ANY_CODE),
+        )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where the user's repository stands, being found out."""
+
+    head: Pending
+    branch: Pending
+
+    def result(self) -> Repository:
+        """The answer, for the record."""
+        name = self.branch.result().out.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
+        return Repository(head=self.head.result().out.decode("ascii", "replace").strip(), branch=name)
 
 
 def toplevel(start: bytes) -> bytes | None:

@@ -73,6 +73,7 @@ class Capturer:
         raise AssertionError("unreachable")
 
     def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose) -> TreeState:
+        standing = None if self.repository is None else self.repository.standing()
         scan = Scanner(
             self.where,
             self.git,
@@ -98,7 +99,8 @@ class Capturer:
             kept.files_tree, missed = self.intake.update(kept, found.store, found.bytes, found.drop, ceiling)
             found.not_covered += missed
         self._keep(kept, found)
-        whole = self._describe(kept, scan, found, message, purpose)
+        repository = None if standing is None else standing.result()
+        whole = self._describe(kept, scan, found, message, purpose, repository)
         return self._limited(whole, scope) if scope else whole
 
     def _keep(self, kept: ScanState, found: Candidates) -> None:
@@ -175,7 +177,13 @@ class Capturer:
         )
 
     def _describe(
-        self, kept: ScanState, scan: Scan, found: Candidates, message: str, purpose: Purpose
+        self,
+        kept: ScanState,
+        scan: Scan,
+        found: Candidates,
+        message: str,
+        purpose: Purpose,
+        repository: Repository | None,
     ) -> TreeState:
         named = {item.raw: item for item in (*scan.not_covered, *found.not_covered)}
         return TreeState(
@@ -196,13 +204,10 @@ class Capturer:
                 nested_repositories=tuple(AtPath.at(path) for path in sorted(scan.nested)),
                 privileged=tuple(AtPath.at(path) for path in sorted(kept.privileged)),
                 warnings=scan.warnings,
-                repository=self._standing(),
+                repository=repository,
                 tool=__version__,
             ),
         )
-
-    def _standing(self) -> Repository | None:
-        return None if self.repository is None else self.repository.standing()
 
     def _sweep(self) -> None:
         """Remove what a killed process left: we hold the lock, so nobody is using it."""

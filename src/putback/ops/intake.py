@@ -189,12 +189,14 @@ class Intake:
 
     def _writer(self, count: int, size: int) -> LooseWriter | PackWriter:
         if count <= FEW_FILES and size <= FEW_BYTES:
-            return LooseWriter(self.where.scratch)
+            return LooseWriter(self.where.scratch, self.where.store.objects)
         return PackWriter(self.where.scratch)
 
     def _finish(self, writer: LooseWriter | PackWriter) -> None:
-        stored = self.where.store.objects
-        writer.finish(stored if isinstance(writer, LooseWriter) else stored / "pack")
+        if isinstance(writer, LooseWriter):
+            writer.finish()
+        else:
+            writer.finish(self.where.store.objects / "pack")
 
     def _known(self) -> Known | None:
         """How to ask what the store already holds; None where it holds nothing."""

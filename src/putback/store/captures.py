@@ -105,13 +105,13 @@ def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes 
     if outcomes is not None:
         parts.append((b"outcomes.json", document.encode(outcomes)))
     try:
-        with LooseWriter(where.scratch) as writer:
+        with LooseWriter(where.scratch, where.store.objects) as writer:
             entries = [(_BLOB, name, writer.add_whole("blob", data)) for name, data in parts]
             if state.files_tree == EMPTY_TREE:
                 writer.add_whole("tree", b"")
             tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
             capture_id = writer.add_whole("commit", _commit(tree, state.record))
-            writer.finish(where.store.objects)
+            writer.finish()
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
     seams.reach("capture.before_ref")
