@@ -6,6 +6,7 @@ The counterpart of `git.packs` for small captures: a pack of ten objects each wo
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -99,8 +100,8 @@ class LooseWriter:
 
     def _is_whole(self, oid: bytes, content: bytes) -> bool:
         try:
-            return bool(isal_zlib.decompress(self._place(oid).read_bytes()) == content)
-        except (OSError, isal_zlib.error):
+            return zlib.decompress(self._place(oid).read_bytes()) == content
+        except (OSError, zlib.error):
             return False
 
     def _place(self, oid: bytes) -> Path:

@@ -11,6 +11,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from putback.errors import PutbackError
 from putback.git.command import Git, Pending
@@ -159,4 +160,4 @@ def excludes_file(git: Git, repository: UserRepository | None) -> Path:
 
 def split_paths(out: bytes) -> list[RelPath]:
     """The paths in NUL-terminated output of git, as git wrote them."""
-    return [RelPath(name) for name in out.split(b"\0") if name]
+    return cast("list[RelPath]", out.split(b"\0")[:-1])

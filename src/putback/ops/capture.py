@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import cast
 
 import msgspec
 
@@ -189,7 +190,7 @@ class Capturer:
         return TreeState(
             files_tree=kept.files_tree or EMPTY_TREE,
             directories=scan.directories,
-            modes={RelPath(path): mode for path, mode in kept.modes.items()},
+            modes=cast("dict[RelPath, int]", kept.modes),
             ignored=scan.ignored,
             record=Capture(
                 workspace=self.where.name,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
@@ -76,11 +77,11 @@ class Intake:
 
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
-        return set() if self.index is None else set(map(RelPath, self.index.paths))
+        return set() if self.index is None else set(cast("list[RelPath]", self.index.paths))
 
     def records(self) -> dict[RelPath, bytes]:
         """The records of all files in the private index."""
-        return {} if self.index is None else {RelPath(path): record for path, record in self.index.records()}
+        return {} if self.index is None else dict(cast("Iterator[tuple[RelPath, bytes]]", self.index.records()))
 
     def update(
         self, kept: ScanState, wanted: Sequence[RelPath], size: int, drop: Iterable[RelPath], ceiling: int

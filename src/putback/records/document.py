@@ -6,6 +6,7 @@ A record about a path carries `path`, and `path_b64` too when the name is not UT
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -30,18 +31,27 @@ class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def raw(self) -> RelPath:
         """The path as bytes, checked. Raises IntegrityError where the document holds an unsafe one."""
-        try:
-            return paths.parse(self.name)
-        except UnsafePath as error:
-            raise IntegrityError(f"unsafe path in a record: {self.path!r}") from error
+        return _checked(self.path, self.path_b64)
 
     @property
     def name(self) -> bytes:
         """The path as bytes, as the document has it. Raises IntegrityError where it is not even a name."""
-        try:
-            return paths.decode_b64(self.path_b64) if self.path_b64 else self.path.encode()
-        except ValueError as error:
-            raise IntegrityError(f"undecodable path in a record: {self.path!r}") from error
+        return _name(self.path, self.path_b64)
+
+
+def _name(path: str, path_b64: str) -> bytes:
+    try:
+        return paths.decode_b64(path_b64) if path_b64 else path.encode()
+    except ValueError as error:
+        raise IntegrityError(f"undecodable path in a record: {path!r}") from error
+
+
+@lru_cache(maxsize=1 << 14)
+def _checked(path: str, path_b64: str) -> RelPath:
+    try:
+        return paths.parse(_name(path, path_b64))
+    except UnsafePath as error:
+        raise IntegrityError(f"unsafe path in a record: {path!r}") from error
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
