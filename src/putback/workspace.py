@@ -20,6 +20,7 @@ import msgspec
 
 from putback import config
 from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot
+from putback.fs import lock
 from putback.fs.filesystem import used_bytes
 from putback.git import command, user_repo
 from putback.paths import RelPath, from_argument, quote
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from putback.ops.restore import Prepared, Restored, Target
     from putback.ops.session import Session
     from putback.records.change import Node
+
+_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo"})
 
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Confirm = Callable[["Prepared"], bool]
@@ -134,11 +137,11 @@ class Workspace:
         Raises UnsuitableRoot for a directory that is plainly no project, OverBudget before anything is written,
         UnsafePath for a path outside, StorageError and IntegrityError.
         """
-        from putback.store import captures
-
         scope = self._scope(paths)
         self._check_root()
         with self._session("snapshot", create=True) as session:
+            from putback.store import captures
+
             created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
             text = message.encode("utf-8", "backslashreplace").decode()
             state = session.capturer.take(message=text or created, purpose=Purpose.SNAPSHOT, scope=scope)
@@ -325,8 +328,6 @@ class Workspace:
     @contextmanager
     def _session(self, name: str, asked: str = "", *, create: bool = False) -> Iterator[Session]:
         """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
-        from putback.ops.session import open_session
-
         git = command.find(cancelled=self._progress.cancelled)
         if not create and not self._paths.exists():
             what = f"unknown id {asked!r}: " if asked else ""
@@ -335,12 +336,20 @@ class Workspace:
                 hint="`putback snapshot` takes the first capture",
             )
         self._paths.create(time.time_ns())
+        where, wait = self._paths, self._settings.store.lock_wait_seconds
         try:
             with ExitStack() as stack:
-                yield open_session(stack, self._paths, git, self._settings, self._progress, name)
+                for file, shared in ((where.lock, False), (where.store.lock, True)):
+                    stack.enter_context(lock.hold(file, name, shared, wait, self._progress))
+                bound = git.on(where.store.git_dir, work_tree=where.root, index=where.index)
+                early = bound.background(*command.MODIFIED) if name in _CAPTURING else None
+                # Imported while git is at work on the question that takes longest.
+                from putback.ops.session import open_session
+
+                yield open_session(stack, where, bound, self._settings, self._progress, early)
         except OSError as error:
-            where = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
-            raise StorageError(f"{name}: the system refused{where}: {error.strerror}") from error
+            file = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
+            raise StorageError(f"{name}: the system refused{file}: {error.strerror}") from error
 
 
 def _by_undo(session: Session) -> tuple[Target, Policy]:

@@ -18,7 +18,7 @@ SAY_SO_AFTER_SECONDS = 1.0
 
 
 @contextmanager
-def hold(path: Path, *, command: str, shared: bool, wait_seconds: float, progress: Progress) -> Iterator[None]:
+def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: Progress) -> Iterator[None]:
     """Hold the lock at `path` for the length of the block.
 
     Waits for another holder up to `wait_seconds` and tells `progress` who it is. Raises LockedError after that,

@@ -27,6 +27,9 @@ OLDEST = (2, 34)
 TIME_LIMIT_SECONDS = 900.0
 POLL_SECONDS = 0.2
 
+# Which files of the bound index look different in the bound work tree: NUL after each path.
+MODIFIED = ("diff-files", "--name-only", "-z", "--no-renames")
+
 _INHERITED = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 _ENVIRONMENT = {

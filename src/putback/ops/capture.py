@@ -20,7 +20,7 @@ import msgspec
 from putback import paths, seams
 from putback.config import Settings
 from putback.errors import Cancelled, IntegrityError, StorageError
-from putback.git.command import Git
+from putback.git.command import Git, Pending
 from putback.git.user_repo import UserRepository
 from putback.ops import state
 from putback.ops.classify import Candidates, check_budgets, classify
@@ -42,7 +42,8 @@ TRIES = 3
 class Capturer:
     """Takes captures of one workspace; whoever uses it holds the workspace's lock.
 
-    `git` is bound to the private repository, the work tree and the private index.
+    `git` is bound to the private repository, the work tree and the private index. `early` is the answer to the
+    first scan's question, where that was asked already.
     """
 
     where: WorkspacePaths
@@ -51,6 +52,7 @@ class Capturer:
     repository: UserRepository | None
     settings: Settings
     progress: Progress
+    early: Pending | None = None
 
     def take(self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = ()) -> TreeState:
         """The state of the workspace now, stored; within `scope` only, where one is given.
@@ -75,6 +77,7 @@ class Capturer:
 
     def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose) -> TreeState:
         standing = None if self.repository is None else self.repository.standing()
+        early, self.early = self.early, None
         scan = Scanner(
             self.where,
             self.git,
@@ -83,7 +86,7 @@ class Capturer:
             self.settings.capture.include,
             self.settings.capture.exclude,
             self.progress,
-        ).run()
+        ).run(early)
         seams.reach("capture.scanned")
         kept = scan.state
         if scan.fresh:

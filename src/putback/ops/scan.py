@@ -14,7 +14,7 @@ from functools import cached_property
 
 from putback.errors import IntegrityError, StorageError
 from putback.fs.filesystem import reliable_directory_times
-from putback.git.command import Git, Pending, Result
+from putback.git.command import MODIFIED, Git, Pending, Result
 from putback.git.index import record_size, same_stat
 from putback.git.user_repo import UserRepository, split_paths
 from putback.ops import ignore, state
@@ -64,12 +64,14 @@ class Scanner:
     exclude: tuple[str, ...]
     progress: Progress
 
-    def run(self) -> Scan:
-        """Raises StorageError where the root or an ignore file cannot be read, IntegrityError on a bad index."""
+    def run(self, early: Pending | None = None) -> Scan:
+        """`early` is the answer to the question MODIFIED, where it was asked already, under the same lock.
+
+        Raises StorageError where the root or an ignore file cannot be read, IntegrityError on a bad index."""
         began = time.time_ns()
         kept = state.load(self.where.state, self.where.index)
         last = kept if kept is not None else ScanState()
-        modified = self.git.background("diff-files", "--name-only", "-z", "--no-renames")
+        modified = early or self.git.background(*MODIFIED)
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
         user_index, asked = self._ask_tracked(same_rules, last)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from putback.config import Settings
-from putback.fs import lock
 from putback.fs.root import Root, store_inside
 from putback.git import refs, user_repo
-from putback.git.command import Git
+from putback.git.command import Git, Pending
 from putback.git.objects import ObjectReader
 from putback.ops import leftovers
 from putback.ops.capture import Capturer
@@ -67,21 +66,24 @@ class Session:
 
 
 def open_session(
-    stack: ExitStack, where: WorkspacePaths, git: Git, settings: Settings, progress: Progress, command: str
+    stack: ExitStack,
+    where: WorkspacePaths,
+    bound: Git,
+    settings: Settings,
+    progress: Progress,
+    early: Pending | None,
 ) -> Session:
-    """Take the locks, open everything, and clear away what a killed process left. `stack` closes it all.
+    """Open everything, and clear away what a killed process left. `stack` closes it all.
 
-    Raises LockedError, StorageError or IntegrityError.
+    The caller holds the locks. `bound` is bound to the private repository, the work tree and the private index;
+    `early` is its answer to `git.command.MODIFIED`, where that is already on the way. Raises StorageError or
+    IntegrityError.
     """
-    wait = settings.store.lock_wait_seconds
-    for file, shared in ((where.lock, False), (where.store.lock, True)):
-        stack.enter_context(lock.hold(file, command=command, shared=shared, wait_seconds=wait, progress=progress))
-    bound = git.on(where.store.git_dir, work_tree=where.root, index=where.index)
     root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
     reader = stack.enter_context(ObjectReader(bound))
-    repository = user_repo.open_at(git, where.root)
+    repository = user_repo.open_at(bound, where.root)
     intake = Intake(where, bound, root, reader, progress)
-    capturer = Capturer(where, bound, intake, repository, settings, progress)
+    capturer = Capturer(where, bound, intake, repository, settings, progress, early)
     history = History(where.history)
     leftovers.clear(where, root, history)
     return Session(where, bound, root, reader, capturer, history, progress)
