@@ -348,8 +348,8 @@ class Workspace:
 
                 yield open_session(stack, where, bound, self._settings, self._progress, early)
         except OSError as error:
-            file = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
-            raise StorageError(f"{name}: the system refused{file}: {error.strerror}") from error
+            culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
+            raise StorageError(f"{name}: the system refused{culprit}: {error.strerror}") from error
 
 
 def _by_undo(session: Session) -> tuple[Target, Policy]:

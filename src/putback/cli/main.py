@@ -78,6 +78,8 @@ def cli(
     call.watch.silent = quiet > 0
     call.watch.install()
     ctx.obj = call
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
     ctx.call_on_close(call.watch.close)
 
 
