@@ -26,6 +26,7 @@ from typing import Self
 
 from isal import isal_zlib
 
+from putback.fs.durable import sync_directory
 from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
 
 _HEADER = struct.Struct(">4sII")
@@ -192,10 +193,15 @@ class PackWriter:
             _settle(file)
         target = pack_dir / f"pack-{pack_hash.hex()}.pack"
         self._part("pack").replace(target)
-        # Without this a power cut could keep the second rename and lose the first.
-        _sync_directory(pack_dir)
-        self._part("idx").replace(target.with_suffix(".idx"))
-        _sync_directory(pack_dir)
+        try:
+            # Without this a power cut could keep the second rename and lose the first.
+            sync_directory(pack_dir)
+            self._part("idx").replace(target.with_suffix(".idx"))
+            sync_directory(pack_dir)
+        except BaseException:
+            for half in (target.with_suffix(".idx"), target):
+                half.unlink(missing_ok=True)
+            raise
         return target
 
     def _seal(self) -> bytes:
@@ -271,11 +277,3 @@ def _settle(file: FileIO) -> None:
     """Make the file read-only and bring it to the disk."""
     os.fchmod(file.fileno(), 0o400)
     os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,7 +15,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from putback import seams
@@ -214,31 +214,31 @@ class Applier:
 
     def _attempt(self, step: Step, effect: Callable[[], None]) -> None:
         """An effect on the way to a step's own: it settles the step only where it goes wrong."""
-        try:
+        with self._settling(step):
             effect()
             self._looks[step.raw] = None
             self.touched.add(step.raw)
-        except Drifted as moved:
-            self._settle(step, Status.REFUSED, str(moved))
-        except (UnsafePath, FailedError) as error:
-            self._settle(step, Status.REFUSED, error.message)
-        except OSError as error:
-            self._fail(step, error)
 
     def _step(self, path: RelPath, effect: Callable[[Step], None], wanted: Callable[[Step], bool]) -> None:
         step = self._steps[path]
         if path in self.outcomes or not wanted(step):
             return
-        try:
+        with self._settling(step):
             effect(step)
             self._parents.add(next(parents(path), None))
+        self.progress.advance()
+
+    @contextmanager
+    def _settling(self, step: Step) -> Iterator[None]:
+        """What goes wrong inside settles the step: refused where the target is not as planned, else failed."""
+        try:
+            yield
         except Drifted as moved:
             self._settle(step, Status.REFUSED, str(moved))
         except (UnsafePath, FailedError) as error:
             self._settle(step, Status.REFUSED, error.message)
         except OSError as error:
             self._fail(step, error)
-        self.progress.advance()
 
     def _put(self, step: Step) -> None:
         goal = step.goal
