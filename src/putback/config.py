@@ -7,8 +7,10 @@ wrong type are errors that name the file and the key.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from putback.errors import UsageError
 
 MIB = 1 << 20
 GIB = 1 << 30
+MOST_BYTES = 4 * MIB
 
 
 class CaptureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,15 +76,28 @@ def keys() -> list[str]:
     return [f"{section}.{name}" for section, kind in _SECTIONS.items() for name in kind.__struct_fields__]
 
 
-def load(workspace: Path, user_file: Path | None, pairs: Sequence[str] = ()) -> Settings:
-    """The settings in force for a workspace. Raises UsageError with every fault of a source at once."""
+def load(
+    workspace: Path,
+    user_file: Path | None,
+    pairs: Sequence[str] = (),
+    *,
+    forgive: Callable[[str], None] | None = None,
+) -> Settings:
+    """The settings in force for a workspace. Raises UsageError with every fault of a source at once.
+
+    With `forgive`, a faulty file of the workspace is passed over and the fault told to it: an agent may have
+    broken it, and having it back must not depend on it.
+    """
     merged: dict[str, dict[str, Any]] = {}
     if user_file is not None:
         _merge(merged, _read(user_file), str(user_file))
-    project = workspace / "pyproject.toml"
-    _merge(merged, _table(_read(project, shared=True), project), f"{project} [tool.putback]")
-    own = workspace / ".putback.toml"
-    _merge(merged, _read(own), str(own))
+    for read in (_project_settings, _own_settings):
+        try:
+            read(workspace, merged)
+        except UsageError as error:
+            if forgive is None:
+                raise
+            forgive(error.message)
     for pair in pairs:
         _merge(merged, _pair(pair), "-c")
     try:
@@ -90,13 +106,25 @@ def load(workspace: Path, user_file: Path | None, pairs: Sequence[str] = ()) -> 
         raise UsageError(f"configuration: {error}") from error
 
 
+def _project_settings(workspace: Path, merged: dict[str, dict[str, Any]]) -> None:
+    project = workspace / "pyproject.toml"
+    _merge(merged, _table(_read(project, shared=True), project), f"{project} [tool.putback]")
+
+
+def _own_settings(workspace: Path, merged: dict[str, dict[str, Any]]) -> None:
+    own = workspace / ".putback.toml"
+    _merge(merged, _read(own), str(own))
+
+
 def _read(path: Path, *, shared: bool = False) -> dict[str, Any]:
     """The document in a file, empty where there is none. `shared` files belong to others, too."""
     try:
-        data = path.read_bytes()
+        data = _content(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
+        if shared:
+            return {}
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     if shared and b"putback" not in data:
         # Whatever is wrong with it is not ours to refuse: an agent may be halfway through writing it.
@@ -107,6 +135,16 @@ def _read(path: Path, *, shared: bool = False) -> dict[str, Any]:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _content(path: Path) -> bytes:
+    """The content of a regular file of sane size; never waits for a pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            raise OSError(errno.EINVAL, "not a regular file of sane size")
+        return file.read(MOST_BYTES)
 
 
 def _table(document: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -122,11 +160,13 @@ def _pair(pair: str) -> dict[str, Any]:
 
     key, equals, value = pair.partition("=")
     section, _, name = key.partition(".")
+    if not pair.isascii() and any(0xD800 <= ord(c) < 0xE000 for c in pair):
+        raise UsageError(f"not UTF-8: {pair.encode(errors='backslashreplace').decode()!r}")
     if not equals or not name:
         raise UsageError(f"not KEY=VALUE: {pair!r}", hint="example: -c capture.max_file_bytes=1000000")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, UnicodeError):
         parsed = value
     return {section: {name: parsed}}
 
@@ -160,8 +200,11 @@ def _value_faults(section: str, name: str, value: object) -> Iterable[str]:
     except msgspec.ValidationError as error:
         yield f"{key}: {str(error).partition(' - ')[0].lower()}"
         return
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
-        yield f"{key}: {value} is negative"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < float("inf"):
+        yield f"{key}: {value} is not a size"
+    for item in value if isinstance(value, list) else ():
+        if any(c in item for c in "\0\r\n"):
+            yield f"{key}: {item!r} is not a pattern"
 
 
 def _unknown(key: str, valid: list[str]) -> str:

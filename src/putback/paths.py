@@ -60,9 +60,15 @@ def from_argument(root: bytes, base: bytes, argument: bytes) -> RelPath | None:
     if b"\0" in argument or not argument:
         raise UnsafePath(f"not a path: {quote(argument)}")
     absolute = os.path.normpath(os.path.join(base, argument))
+    prefix = root if root.endswith(b"/") else root + b"/"
+    if absolute != root and not absolute.startswith(prefix):
+        # The workspace itself may have been named through a link.
+        above, name = os.path.split(absolute)
+        absolute = os.path.join(os.path.realpath(above), name)
+        if os.path.realpath(absolute) == root:
+            return None
     if absolute == root:
         return None
-    prefix = root if root.endswith(b"/") else root + b"/"
     if not absolute.startswith(prefix):
         raise UnsafePath(f"outside the workspace: {quote(argument)}", hint=f"the workspace is {quote(root)}")
     return parse(absolute[len(prefix) :])

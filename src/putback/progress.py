@@ -44,3 +44,18 @@ class Silent:
 
 
 SILENT: Progress = Silent()
+
+
+class Shield:
+    """Passes everything on to a frontend, except, once it is up, the wish to stop: what follows must be done."""
+
+    def __init__(self, behind: Progress) -> None:
+        self.up = False
+        self.start = behind.start
+        self.advance = behind.advance
+        self.finish = behind.finish
+        self.waiting = behind.waiting
+        self._behind = behind
+
+    def cancelled(self) -> bool:
+        return not self.up and self._behind.cancelled()

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from putback import config
-from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot
+from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot, UsageError
 from putback.fs import lock
 from putback.fs.filesystem import used_bytes
 from putback.git import command, user_repo
 from putback.paths import RelPath, from_argument, quote
-from putback.progress import SILENT, Progress
+from putback.progress import SILENT, Progress, Shield
 from putback.records.capture import Capture, Purpose
 from putback.records.document import AtPath
 from putback.records.history import Entry, EntryKind
@@ -68,12 +68,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 class WorkspaceStatus(msgspec.Struct, frozen=True):
     """Whether a workspace is protected (`last` is its newest entry), and what the whole store costs in bytes.
 
-    `replaced` is true where another directory stands at the path than the one that was captured last.
+    `damaged` says what is wrong with records of the history that cannot be read. `replaced` is true where another
+    directory stands at the path than the one that was captured last.
     """
 
     root: Path
     last: Entry | None
     entries: int
+    damaged: tuple[str, ...]
     store: Path
     store_bytes: int
     store_limit: int
@@ -102,22 +104,30 @@ class Workspace:
         store: PathArgument | None = None,
         settings: Settings | None = None,
         overrides: Sequence[str] = (),
+        forgive: Callable[[str], None] | None = None,
         progress: Progress = SILENT,
     ) -> Workspace:
         """The workspace that `path` belongs to: the git work tree around it, else the directory itself.
 
         `store` is where captures are kept; the default is the platform's directory for user state. `settings`
         replace what the configuration files say, `overrides` (`KEY=VALUE`) win over them. Raises StorageError
-        where there is no such directory, UsageError where the configuration is wrong.
+        where there is no such directory, UsageError where the configuration is wrong or the store would hold the
+        workspace. With `forgive`, faults in the workspace's own files only go there.
         """
-        start = os.path.realpath(os.fsencode(path))
+        try:
+            start = os.path.realpath(os.fsencode(path))
+        except OSError as error:
+            raise StorageError(f"cannot open the workspace: {error.strerror}") from error
         if not os.path.isdir(start):
             raise StorageError(f"no such directory: {quote(start)}")
         root = user_repo.toplevel(start) or start
-        place = default_store() if store is None else Path(os.fsdecode(store))
-        where = Store(Path(os.path.realpath(place))).workspace(root)
+        place = Path(os.path.realpath(default_store() if store is None else os.fsdecode(store)))
+        _check_store(place, Path(os.fsdecode(root)))
+        where = Store(place).workspace(root)
         chosen = (
-            config.load(Path(os.fsdecode(root)), config.user_file(), overrides) if settings is None else settings
+            config.load(Path(os.fsdecode(root)), config.user_file(), overrides, forgive=forgive)
+            if settings is None
+            else settings
         )
         return cls(where, chosen, progress, start)
 
@@ -162,9 +172,12 @@ class Workspace:
             return Snapshot(entry, state.record)
 
     def list(self) -> list[Entry]:
-        """The history, newest first; empty where nothing was ever captured."""
+        """The history, newest first; empty where nothing was ever captured.
+
+        Records that are damaged are passed over; `status` names them.
+        """
         available()
-        return History(self._paths.history).entries() if self._paths.exists() else []
+        return History(self._paths.history).readable()[0] if self._paths.exists() else []
 
     def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
@@ -245,14 +258,15 @@ class Workspace:
         """Protected or not, since when, what the store costs, and what is undecided."""
         known = self._paths.exists()
         history = History(self._paths.history)
-        names = history.names() if known else []
+        entries, damaged = history.readable() if known else ([], [])
         identity = self._paths.identity() if known else None
         here = os.stat(self._paths.root)
         command.find()
         return WorkspaceStatus(
             root=self.root,
-            last=history.read(names[0]) if names else None,
-            entries=len(names),
+            last=entries[0] if entries else None,
+            entries=len(entries),
+            damaged=tuple(damaged),
             store=self._paths.store.root,
             store_bytes=used_bytes(self._paths.store.root),
             store_limit=self._settings.store.max_bytes,
@@ -328,7 +342,8 @@ class Workspace:
     @contextmanager
     def _session(self, name: str, asked: str = "", *, create: bool = False) -> Iterator[Session]:
         """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
-        git = command.find(cancelled=self._progress.cancelled)
+        shield = Shield(self._progress)
+        git = command.find(cancelled=shield.cancelled)
         if not create and not self._paths.exists():
             what = f"unknown id {asked!r}: " if asked else ""
             raise UnknownId(
@@ -346,10 +361,23 @@ class Workspace:
                 # Imported while git is at work on the question that takes longest.
                 from putback.ops.session import open_session
 
-                yield open_session(stack, where, bound, self._settings, self._progress, early)
+                yield open_session(stack, where, bound, self._settings, shield, early, strict=name != "recover")
         except OSError as error:
             culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
             raise StorageError(f"{name}: the system refused{culprit}: {error.strerror}") from error
+
+
+def _check_store(place: Path, root: Path) -> None:
+    """Refuse a store that would hold the workspace, or lie in a repository of the user's."""
+    if place == root or place in root.parents:
+        problem = f"the store {quote(os.fsencode(place))} would hold the workspace itself"
+    elif any(part.lower() == ".git" for part in place.parts):
+        problem = f"the store {quote(os.fsencode(place))} would lie inside a .git"
+    else:
+        return
+    raise UsageError(
+        f"{problem}; nothing was written", hint="name another directory with --store or $PUTBACK_STORE"
+    )
 
 
 def _by_undo(session: Session) -> tuple[Target, Policy]:

@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
+
 from putback import seams
 from putback.config import CaptureSettings, Settings, StoreSettings
+from putback.git.objectid import object_id
 from putback.ops.recover import Interrupted
 from putback.workspace import Workspace
-from support.trees import Literal, Tree, create, destroy, read_back, same
+from support.trees import Dir, File, Link, Literal, Tree, create, destroy, read_back, same
 
 SETTINGS = Settings(capture=CaptureSettings(), store=StoreSettings(min_free_bytes=0, lock_wait_seconds=5.0))
 
@@ -76,6 +80,20 @@ def reached(action: Callable[[], object]) -> list[str]:
     status, said = in_child(report, lambda: "\n".join(names))
     assert status == 0, said
     return said.split("\n") if said else []
+
+
+def representative(points: Sequence[Hashable], times: int = 1) -> list[int]:
+    """The places at which each point comes for the first `times` and for the last time; with the profile `long`
+    of hypothesis all places. What comes between is the same step for one more path."""
+    if hypothesis.settings.default == hypothesis.settings.get_profile("long"):
+        return list(range(len(points)))
+    last, seen = {point: number for number, point in enumerate(points)}, Counter[Hashable]()
+    chosen = []
+    for number, point in enumerate(points):
+        seen[point] += 1
+        if seen[point] <= times or number == last[point]:
+            chosen.append(number)
+    return chosen
 
 
 def kill_at(number: int, action: Callable[[], object]) -> None:
@@ -156,6 +174,30 @@ def every_entry_restores(world: World, known: list[Tree]) -> None:
         if not entry.before:
             workspace.restore(entry.id, exact=True)
             assert world.tree in known, f"{entry.message}: an unknown tree came back: {world.tree}"
+
+
+def holds(world: World, capture_id: str, tree: Tree) -> None:
+    """Assert that a capture holds just this tree, by its digests and modes."""
+    found = {
+        path: (str(node.kind), node.mode, node.digest) for path, node in world.workspace.files(capture_id).items()
+    }
+    wanted = {}
+    for path, entry in tree.items():
+        if isinstance(entry, File):
+            wanted[path] = ("file", entry.mode, object_id("blob", entry.content).hex())
+        elif isinstance(entry, Link):
+            wanted[path] = ("symlink", 0o777, object_id("blob", os.fsencode(entry.target)).hex())
+        elif isinstance(entry, Dir) and not any(other.startswith(path + b"/") for other in tree):
+            wanted[path] = ("directory", entry.mode, "")
+    assert found == wanted
+
+
+def snapshot_works(world: World) -> None:
+    """Assert that a snapshot holds what is there, and that nothing of a command before is left."""
+    tree = world.tree
+    holds(world, world.workspace.snapshot("afterwards").id, tree)
+    same(world.tree, tree)
+    assert not scratch_files(world.store)
 
 
 def next_snapshot_works(world: World) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.killing import World, fsck, kill_at, reached, staged_files, undecided
+from crash.killing import World, fsck, kill_at, reached, representative, staged_files, undecided
 from crash.test_kill_restore import FILES, ready_to_restore
 from putback.ops.recover import Choice
 from support.trees import Tree, normal, same
@@ -44,7 +44,7 @@ def kill_everywhere_in(base: Path, action: Callable[[World], object], expected: 
     names = reached(lambda: action(world))
     same(world.tree, expected)
     wrong = []
-    for number, name in enumerate(names):
+    for number in representative(names):
         world.load("saved")
         kill_at(number, lambda: action(world))
         fsck(world.store)
@@ -52,7 +52,7 @@ def kill_everywhere_in(base: Path, action: Callable[[World], object], expected: 
             leads_back(world)
             assert not staged_files(world.root)
         except Exception as error:
-            wrong.append(f"killed at {number} {name}: {type(error).__name__}: {error}")
+            wrong.append(f"killed at {number} {names[number]}: {type(error).__name__}: {error}")
     assert not wrong, "\n\n".join(wrong)
 
 

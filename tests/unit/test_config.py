@@ -36,7 +36,7 @@ def test_later_sources_win(tree: Path, tmp_path: Path) -> None:
         ("[captur]\n", "nearest valid name is 'capture'"),
         ("capture = 1", "is not a table"),
         ("[capture]\nmax_files = 'many'", "capture.max_files"),
-        ("[capture]\nmax_files = -1", "negative"),
+        ("[capture]\nmax_files = -1", "not a size"),
         ("[capture]\nexclude = 'one'", "capture.exclude"),
         ("[capture\n", ".putback.toml"),
         ("[capture]\nmax_file = 1\n[stor]\n", "max_file.*stor"),

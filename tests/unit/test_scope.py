@@ -1043,7 +1043,7 @@ def test_restoring_selected_paths_touches_nothing_else(place: Path, open_workspa
     ws.undo()
     same(read_back(place), {"a": "2", "d/new": "n"})
     with pytest.raises(UnsafePath):
-        ws.restore("@2", paths=["no/such/path"])
+        ws.restore("@1", paths=["no/such/path"])
 
 
 @pytest.mark.requirement("K12", "K13")
@@ -1104,7 +1104,7 @@ def test_a_safety_capture_does_not_make_a_file_known(place: Path, open_workspace
     create(place, {"a": "2", "new": "n"})
     ws.restore("@1")
     create(place, {"a": "3"})
-    ws.restore("@2")
+    ws.restore("@1")
     same(read_back(place), {"a": "1", "new": "n"})
 
 

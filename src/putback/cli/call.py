@@ -20,13 +20,17 @@ R = TypeVar("R")
 
 @dataclass
 class Call:
-    """What the global options say. The workspace is opened when a command first needs it."""
+    """What the global options say. The workspace is opened when a command first needs it.
+
+    `strict` commands refuse to run with faulty settings; the others warn and go on without.
+    """
 
     directory: str = "."
     store: str | None = None
     pairs: tuple[str, ...] = ()
     json: bool = False
     verbosity: int = 0
+    strict: bool = False
     watch: Watch = field(default_factory=Watch)
 
     @cached_property
@@ -34,8 +38,9 @@ class Call:
         """The workspace of this call. Raises PutbackError."""
         return Workspace.open(
             self.directory,
-            store=self.store or os.environ.get("PUTBACK_STORE"),
+            store=self.store or os.environ.get("PUTBACK_STORE") or None,
             overrides=self.pairs,
+            forgive=None if self.strict else lambda fault: self.note(f"warning: settings ignored: {fault}"),
             progress=self.watch,
         )
 
@@ -43,6 +48,11 @@ class Call:
     def interactive(self) -> bool:
         """Whether a person can be asked: both ends are a terminal and the output is for people."""
         return not self.json and sys.stdin.isatty() and sys.stdout.isatty()
+
+    def ask(self, question: str) -> bool:
+        """Ask a person yes or no; Ctrl-C leaves the command."""
+        with self.watch.interruptible():
+            return click.confirm(question, default=False)
 
     def note(self, text: str) -> None:
         """A line beside the result, on standard error; silent with -q."""

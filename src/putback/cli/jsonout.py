@@ -146,6 +146,7 @@ def status(item: WorkspaceStatus) -> dict[str, Any]:
         "root": str(item.root),
         "last": entry(item.last) if item.last else None,
         "entries": item.entries,
+        "damaged": list(item.damaged),
         "replaced": item.replaced,
         "store": {"path": str(item.store), "bytes": item.store_bytes, "limit": item.store_limit},
         "interrupted": interrupted(item.interrupted),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ class Commands(click.Group):
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example:  putback snapshot -m 'before the agent'   …   putback restore @1",
+    epilog="\b\nExample:\n  putback snapshot -m 'before the agent'\n  putback restore @1",
 )
 @click.option("-C", "directory", metavar="DIR", default=".", help="Work as if started in DIR.")
 @click.option("--store", metavar="DIR", help="Where captures are kept ($PUTBACK_STORE, else the user's state).")
@@ -85,13 +86,27 @@ def cli(
 
 def main() -> None:
     """The console entry point: every error becomes a message and an exit code."""
+    _open_streams()
     _forgive_names()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:
+        _abandon_output()
+        if not isinstance(error, BrokenPipeError):
+            click.echo(
+                f"putback: cannot write the output: {error.strerror}; what was asked for was done", err=True
+            )
+        code = 0 if isinstance(error, BrokenPipeError) else 1
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
-    as_json = "--json" in arguments
+    as_json = "--json" in itertools.takewhile("--".__ne__, arguments)
+    if as_json:
+        # Accepted after the command, too, where people put it.
+        arguments = ["--json", *(word for word in arguments if word != "--json")]
     if sys.platform == "win32":
         return _report(as_json, "unsupported", "Windows is not supported", "use it inside WSL", INTERNAL - 1)
     try:
@@ -106,9 +121,8 @@ def run(arguments: list[str]) -> int:
         return _report(as_json, "usage", error.format_message().rstrip("."), hint, 2)
     except (click.Abort, KeyboardInterrupt):
         return _report(as_json, "cancelled", "interrupted", None, INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OSError:
+        raise  # the output could not be written; whatever else the system refuses is a PutbackError
     except Exception:
         log = _log()
         return _report(
@@ -125,6 +139,19 @@ def _report(as_json: bool, code: str, message: str, hint: str | None, exit_code:
         if hint:
             click.echo(f"  {hint}", err=True)
     return exit_code
+
+
+def _open_streams() -> None:
+    """A stream that the caller closed is one that nobody reads."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _abandon_output() -> None:
+    """What is still in the buffer cannot be written; keep the interpreter from trying once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _forgive_names() -> None:

@@ -62,7 +62,7 @@ class _Answer:
         if not self._here.json:
             _print_plan(self._here, prepared.plan)
         self.silent = not self._here.interactive
-        self.declined = self.silent or not click.confirm("Put these back?", default=False)
+        self.declined = self.silent or not self._here.ask("Put these back?")
         return not self.declined
 
 

@@ -101,10 +101,12 @@ def history(entries: Sequence[Entry]) -> Iterator[str]:
     """What `putback list` prints."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
     wide = len(str(len(entries))) + 1
-    for number, entry in enumerate(entries, 1):
+    number = 0
+    for entry in entries:
         snapshot = entry.kind is EntryKind.SNAPSHOT
         amount = count(entry.files, "file") if snapshot else count(entry.applied, "path")
-        place = f"@{number}"
+        number += snapshot
+        place = f"@{number}" if snapshot else ""
         line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
         room = max(10, width - len(line) - 2)
         message = printable(entry.message.encode())
@@ -248,6 +250,8 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield f"  history   {count(item.entries, 'entry', 'entries')}"
     place = printable(str(item.store).encode("utf-8", "surrogateescape"))
     yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
+    for fault in item.damaged:
+        yield click.style(f"  damaged   {printable(fault.encode())}", fg="red")
     if item.replaced:
         yield "  note      the directory is not the one that was captured: it was replaced at this path"
     if item.interrupted is not None:

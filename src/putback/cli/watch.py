@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -31,6 +33,15 @@ class Watch:
     def install(self) -> None:
         """Take over Ctrl-C. A second one ends the process the usual way."""
         signal.signal(signal.SIGINT, self._interrupt)
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """While a person is asked, Ctrl-C is an answer."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def start(self, phase: str, total: int | None) -> None:
         with self._lock:

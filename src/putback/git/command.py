@@ -233,6 +233,8 @@ class Pending:
 
     def __init__(self, git: Git, arguments: Sequence[str | bytes], accept: frozenset[int]) -> None:
         self._outcome: Result | BaseException | None = None
+        self._abandoned = False
+        git = replace(git, cancelled=lambda inner=git.cancelled: self._abandoned or inner())  # type: ignore[misc]
         self._thread = threading.Thread(target=self._work, args=(git, arguments, accept), name="git", daemon=True)
         self._thread.start()
 
@@ -243,6 +245,10 @@ class Pending:
             raise self._outcome
         assert self._outcome is not None
         return self._outcome
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more: the process is ended."""
+        self._abandoned = True
 
     def _work(self, git: Git, arguments: Sequence[str | bytes], accept: frozenset[int]) -> None:
         try:
@@ -284,7 +290,9 @@ def missing() -> GitUnavailable:
 
 def find(*, cancelled: Callable[[], bool] = lambda: False, time_limit: float = TIME_LIMIT_SECONDS) -> Git:
     """The git on PATH. Raises GitUnavailable where there is none or it is too old."""
-    program = shutil.which("git")
+    # A relative directory on PATH would be one of the workspace's, and the program in it anybody's.
+    trusted = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
+    program = shutil.which("git", path=os.pathsep.join(trusted)) if trusted else None
     if program is None:
         raise missing()
     git = Git(program, cancelled, time_limit)

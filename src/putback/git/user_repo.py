@@ -112,7 +112,13 @@ def _is_repository(candidate: bytes) -> bool:
         found = os.stat(candidate)
         if stat.S_ISREG(found.st_mode):
             return open_pointer(candidate) is not None
-        return stat.S_ISDIR(found.st_mode) and os.path.lexists(os.path.join(candidate, b"HEAD"))
+        if not stat.S_ISDIR(found.st_mode):
+            return False
+        # git would wait for ever on a pipe in place of these.
+        config = os.path.join(candidate, b"config")
+        head = os.lstat(os.path.join(candidate, b"HEAD")).st_mode
+        plain = not os.path.lexists(config) or stat.S_ISREG(os.stat(config).st_mode)
+        return plain and (stat.S_ISREG(head) or stat.S_ISLNK(head))
     except OSError:
         return False
 

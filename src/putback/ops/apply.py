@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from putback import seams
-from putback.errors import Cancelled, FailedError, PutbackError, StorageError, UnsafePath
+from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
 from putback.fs.durable import side_by_side
 from putback.fs.root import GONE, Root
 from putback.ops.leftovers import STAGED_PREFIX
@@ -83,7 +83,8 @@ class Applier:
                 if self.progress.cancelled():
                     raise Cancelled("cancelled before anything was put back")
                 if path not in self.outcomes:
-                    self._stage(self._steps[path], place)
+                    with _naming(path):
+                        self._stage(self._steps[path], place)
                     self.progress.advance()
             self._sync()
             self.progress.finish()
@@ -132,7 +133,10 @@ class Applier:
         """A new name in the nearest directory above `path` that can take it now: a rename will do from there."""
         name = STAGED_PREFIX + f"{self.token}-{number}".encode()
         for above in parents(path):
-            found = self.root.look(above)
+            try:
+                found = self.root.look(above)
+            except OSError:
+                continue
             if found is not None and stat.S_ISDIR(found.st_mode) and found.st_mode & 0o300 == 0o300:
                 return RelPath(above + b"/" + name)
         return RelPath(name)
@@ -338,6 +342,18 @@ class Applier:
                     continue
                 if found != step.goal and path not in self._same_file:
                     self._settle(step, Status.FAILED, f"verification failed: found {describe(found)}")
+
+
+@contextmanager
+def _naming(path: RelPath) -> Iterator[None]:
+    """Say which path could not be prepared."""
+    hint = "nothing was touched; name the other paths to put them back without it"
+    try:
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(f"cannot put back {quote(path)}: {error.message}", hint=hint) from error
+    except OSError as error:
+        raise StorageError(f"cannot put back {quote(path)}: {error.strerror}", hint=hint) from error
 
 
 def _needs_content(step: Step) -> bool:

@@ -15,7 +15,16 @@ from putback.store.history import History
 from putback.store.layout import WorkspacePaths
 
 STAGED_PREFIX = b".putback-"
+_WAY_OUT = "`putback recover --keep` sets it aside and accepts the tree as it is"
 _STAGED = re.compile(rb"\.putback-[0-9a-f]{8}-\d+")
+
+
+def set_aside(where: WorkspacePaths) -> None:
+    """Keep a damaged journal as evidence, out of the way. Raises OSError."""
+    number = 1
+    while (kept := where.journal.with_name(f"journal.damaged-{number}")).exists():
+        number += 1
+    where.journal.rename(kept)
 
 
 def clear(where: WorkspacePaths, root: Root, history: History) -> None:
@@ -54,7 +63,7 @@ def read_journal(where: WorkspacePaths) -> tuple[Started, bool] | None:
     try:
         decoded = [msgspec.json.decode(line, type=Line) for line in lines]
     except msgspec.DecodeError as error:
-        raise IntegrityError(f"{damaged}: {error}") from error
+        raise IntegrityError(f"{damaged}: {error}", hint=_WAY_OUT) from error
     if not isinstance(decoded[0], Started):
-        raise IntegrityError(f"{damaged}: it does not begin at the start")
+        raise IntegrityError(f"{damaged}: it does not begin at the start", hint=_WAY_OUT)
     return decoded[0], any(isinstance(line, Published) for line in decoded)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from putback.errors import FailedError, PutbackError
+from putback.errors import FailedError, IntegrityError, PutbackError
 from putback.ops import leftovers, restore
 from putback.ops.apply import DONE, OWNER_ALL
 from putback.ops.restore import Options, Restored, Target
@@ -22,7 +22,7 @@ from putback.paths import RelPath
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause
 from putback.records.journal import Started
-from putback.records.plan import Outcome, Policy, Status, Step
+from putback.records.plan import Outcome, Plan, Policy, Status, Step
 
 
 class Standing(enum.StrEnum):
@@ -71,13 +71,20 @@ def resolve(session: Session, choice: Choice) -> Restored:
     undo of that entry, going forward a restore of what it had left. A path that is neither as before nor as
     after nor halfway is left as it is, and refused unless the choice is to keep everything.
     """
-    interrupted = inspect(session)
+    try:
+        interrupted = inspect(session)
+    except IntegrityError:
+        if choice is not Choice.KEEP:
+            raise
+        leftovers.set_aside(session.where)
+        return Restored(Plan())
     if interrupted is None:
         raise FailedError("nothing to recover: no restore was interrupted")
     started, standings = interrupted.started, interrupted.paths
     recorded = msgspec.structs.replace(started, cause=Cause.RECOVER, message=f"interrupted: {started.message}")
     outcomes = tuple(_outcome(step, standings[step.raw]) for step in started.plan.steps)
     touched = {path for path, standing in standings.items() if standing in (Standing.AFTER, Standing.HALFWAY)}
+    session.progress.up = True
     kept = restore.finish(session, recorded, started.plan, outcomes, touched)
     if choice is Choice.KEEP or kept.entry is None:
         return kept

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from putback import paths, seams
-from putback.errors import StorageError
+from putback.errors import Cancelled, StorageError
 from putback.fs.journal import Journal
 from putback.ops import diff, plan
 from putback.ops.apply import Applier
@@ -148,11 +148,14 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         created_ns=time.time_ns(),
     )
     publishing = False
+    if session.progress.cancelled():
+        raise Cancelled("cancelled before anything was put back")
     try:
         with Journal(session.where.journal) as journal:
             journal.append(document.encode(started))
             seams.reach("restore.started")
             applier.stage()
+            session.progress.up = True
             journal.append(document.encode(Published()))
             publishing = True
             seams.reach("restore.publishing")

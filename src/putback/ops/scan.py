@@ -68,10 +68,17 @@ class Scanner:
         """`early` is the answer to the question MODIFIED, where it was asked already, under the same lock.
 
         Raises StorageError where the root or an ignore file cannot be read, IntegrityError on a bad index."""
+        self._pending = [early or self.git.background(*MODIFIED)]
+        try:
+            return self._run(self._pending[0])
+        finally:
+            for question in self._pending:
+                question.abandon()
+
+    def _run(self, modified: Pending) -> Scan:
         began = time.time_ns()
         kept = state.load(self.where.state, self.where.index)
         last = kept if kept is not None else ScanState()
-        modified = early or self.git.background(*MODIFIED)
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
         user_index, asked = self._ask_tracked(same_rules, last)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from putback.config import Settings
+from putback.errors import IntegrityError
 from putback.fs.root import Root, store_inside
 from putback.git import refs, user_repo
 from putback.git.command import Git, Pending
@@ -15,7 +16,7 @@ from putback.git.objects import ObjectReader
 from putback.ops import leftovers
 from putback.ops.capture import Capturer
 from putback.ops.intake import Intake
-from putback.progress import Progress
+from putback.progress import Shield
 from putback.records.history import Entry, EntryKind
 from putback.store.captures import StoredCapture
 from putback.store.history import History, resolve
@@ -32,7 +33,7 @@ class Session:
     reader: ObjectReader
     capturer: Capturer
     history: History
-    progress: Progress
+    progress: Shield
 
     def capture(self, capture_id: str) -> StoredCapture:
         """A capture of this workspace by its full id. Raises UnknownId or IntegrityError."""
@@ -70,14 +71,16 @@ def open_session(
     where: WorkspacePaths,
     bound: Git,
     settings: Settings,
-    progress: Progress,
+    progress: Shield,
     early: Pending | None,
+    *,
+    strict: bool = True,
 ) -> Session:
     """Open everything, and clear away what a killed process left. `stack` closes it all.
 
     The caller holds the locks. `bound` is bound to the private repository, the work tree and the private index;
-    `early` is its answer to `git.command.MODIFIED`, where that is already on the way. Raises StorageError or
-    IntegrityError.
+    `early` is its answer to `git.command.MODIFIED`, where that is already on the way. Unless `strict`, a damaged
+    journal is no obstacle. Raises StorageError or IntegrityError.
     """
     root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
     reader = stack.enter_context(ObjectReader(bound))
@@ -85,5 +88,6 @@ def open_session(
     intake = Intake(where, bound, root, reader, progress)
     capturer = Capturer(where, bound, intake, repository, settings, progress, early)
     history = History(where.history)
-    leftovers.clear(where, root, history)
+    with nullcontext() if strict else suppress(IntegrityError):
+        leftovers.clear(where, root, history)
     return Session(where, bound, root, reader, capturer, history, progress)

@@ -6,6 +6,7 @@ dropped, and everything in it is found out anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -58,16 +59,13 @@ class ScanState(msgspec.Struct, array_like=True):
 
 
 def index_checksum(index: Path) -> bytes:
-    """The checksum that git wrote at the end of an index file; empty where there is no index."""
+    """The checksum at the end of an index file; empty where there is none, or where it is not the file's."""
     try:
-        with index.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            if file.tell() < 44:
-                return b""
-            file.seek(-32, os.SEEK_END)
-            return file.read(32)
+        data = index.read_bytes()
     except OSError:
         return b""
+    checksum = data[-32:]
+    return checksum if hashlib.sha256(memoryview(data)[:-32]).digest() == checksum else b""
 
 
 def load(path: Path, index: Path) -> ScanState | None:

@@ -56,7 +56,11 @@ class Survey:
             for above in paths.parents(change.path):
                 if above in planned or above in needed:
                     continue
-                now = self._session.root.look(above)
+                try:
+                    now = self._session.root.look(above)
+                except OSError as error:
+                    self.unheld[change.path] = f"what stands above it cannot be read: {error.strerror}"
+                    break
                 if now is None or not stat.S_ISDIR(now.st_mode):
                     mode = self._goal.directories.get(above, 0o755)
                     needed[above] = Change(above, self._look_at(above), Node(Kind.DIRECTORY, mode))

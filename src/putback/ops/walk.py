@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from putback.errors import StorageError
+from putback.errors import RefusedError, StorageError
 from putback.ops.ignore import IgnoreRules
 from putback.ops.state import DirectoryFacts, Signature, settled, signature
 from putback.paths import RelPath, quote
@@ -104,6 +104,11 @@ class Walk:
                     full = RelPath(prefix + name)
                     if name == b".gitignore" and kind == _FILE:
                         facts.rules = _signature_of(entry)
+                    elif name == b".gitignore" and kind == _SPECIAL:
+                        raise RefusedError(
+                            f"{quote(full)} is a pipe, socket or device, on which git would wait for ever",
+                            hint="remove it, then run the command again",
+                        )
                     if kind == _DIRECTORY and name in below:
                         facts.below.append(name)
                     elif kind == _FILE and full in held:

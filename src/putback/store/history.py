@@ -63,8 +63,19 @@ class History:
         return entry
 
     def entries(self) -> list[Entry]:
-        """All entries, newest first."""
+        """All entries, newest first. Raises IntegrityError where one is damaged."""
         return [self.read(name) for name in self.names()]
+
+    def readable(self) -> tuple[list[Entry], list[str]]:
+        """The entries that can be read, newest first, and what is wrong with the others."""
+        found: list[Entry] = []
+        damaged: list[str] = []
+        for name in self.names():
+            try:
+                found.append(self.read(name))
+            except (IntegrityError, StorageError) as error:
+                damaged.append(error.message)
+        return found, damaged
 
     def next_seq(self) -> int:
         """The number of the entry that comes next."""
@@ -83,20 +94,23 @@ class History:
 def resolve(asked: str, names: list[Name], captures: list[str]) -> str:
     """The full id that `asked` means: `@n`, a whole id, or a prefix of 7 or more digits.
 
-    `names` are the history's entries, newest first; `captures` are further ids that have no entry of their own.
-    Raises MalformedId, UnknownId or AmbiguousId, each quoting what was asked.
+    `@n` counts what was captured or done, newest first, without the restores: putting something back must not
+    change what `@1` means, or saying it twice would take the first time back. `names` are the history's entries,
+    newest first; `captures` are further ids that have no entry of their own. Raises MalformedId, UnknownId or
+    AmbiguousId, each quoting what was asked.
     """
     newest = _NEWEST.fullmatch(asked)
     if newest:
         number = int(newest[1])
-        if number > len(names):
+        counted = [name for name in names if name.kind is not EntryKind.RESTORE]
+        if number > len(counted):
             raise UnknownId(
-                f"unknown id {asked!r}: the history has {len(names)} entries", hint="`putback list` shows them"
+                f"unknown id {asked!r}: only {len(counted)} to choose from", hint="`putback list` shows them"
             )
-        return names[number - 1].id
+        return counted[number - 1].id
     if not _ID.fullmatch(asked):
         raise MalformedId(
-            f"malformed id {asked!r}: 7 to 64 lowercase hex digits, or @1 for the newest entry",
+            f"malformed id {asked!r}: 7 to 64 lowercase hex digits, or @1 for the newest snapshot",
             hint="`putback list` shows the ids of this workspace",
         )
     found = {oid for oid in (*(name.id for name in names), *captures) if oid.startswith(asked)}

@@ -190,6 +190,8 @@ class WorkspacePaths:
             data = self.marker.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise StorageError(f"cannot read {str(self.marker)!r}: {error.strerror}") from error
         return document.decode(data, WorkspaceFile, f"workspace record {str(self.marker)!r}")
 
     def _mark(self, created_ns: int) -> None:

@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from putback.cli import call, jsonout
 
 
-@click.command(epilog='Example:  eval "$(putback completion bash)"')
+@click.command(epilog='\b\nExample:\n  eval "$(putback completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @call.command
 def command(here: call.Call, shell: str) -> None:

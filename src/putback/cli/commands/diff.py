@@ -11,7 +11,7 @@ from putback.cli import call, jsonout, render
 from putback.ops.compare import Comparison
 
 
-@click.command(epilog="Example:  putback diff @1 --stat   ·   putback diff @2..@1 src")
+@click.command(epilog="\b\nExample:\n  putback diff @1 --stat\n  putback diff @2..@1 src")
 @click.argument("id", default="@1", metavar="[ID|A..B]")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--stat", "form", flag_value="stat", help="One line a path, with the number of lines.")

@@ -7,7 +7,7 @@ import click
 from putback.cli import call, jsonout, render
 
 
-@click.command(epilog="Example:  putback list   (the first column is an id, too: putback restore @2)")
+@click.command(epilog="\b\nExample:\n  putback list   (the first column is an id, too: putback restore @2)")
 @call.command
 def command(here: call.Call) -> None:
     """The history, newest first."""

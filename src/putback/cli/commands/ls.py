@@ -11,7 +11,7 @@ from putback.paths import RelPath, printable
 from putback.records.change import Kind, Node
 
 
-@click.command(epilog="Example:  putback ls @1 src -l")
+@click.command(epilog="\b\nExample:\n  putback ls @1 src -l")
 @click.argument("id", default="@1")
 @click.argument("path", required=False, type=click.Path())
 @click.option("-l", "long", is_flag=True, help="Kind, mode and digest before each path.")

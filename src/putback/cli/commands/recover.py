@@ -9,7 +9,7 @@ from putback.cli.putting import DONE, NEEDS_YES, SOME_FAILED
 from putback.ops.recover import Choice
 
 
-@click.command(epilog="Example:  putback recover            (look)   ·   putback recover --back --yes")
+@click.command(epilog="\b\nExample:\n  putback recover            (look)\n  putback recover --back --yes")
 @click.option("--back", "choice", flag_value="back", help="Put every path back as it was before that restore.")
 @click.option("--forward", "choice", flag_value="forward", help="Finish that restore.")
 @click.option("--keep", "choice", flag_value="keep", help="Accept the tree as it is.")
@@ -36,7 +36,9 @@ def command(here: call.Call, choice: str | None, yes: bool) -> int:
         else:
             here.note("choose with --back, --forward or --keep; nothing was changed")
         return 44
-    if not yes and not (here.interactive and click.confirm(f"Go {choice}?", default=False)):
+    if not yes and not (here.interactive and here.ask(f"Go {choice}?")):
+        if here.json:
+            jsonout.write({"interrupted": jsonout.interrupted(found), "done": False})
         here.note("nothing was changed; without a terminal this needs --yes")
         return NEEDS_YES
     result = here.workspace.recover(Choice(choice))

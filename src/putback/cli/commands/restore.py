@@ -7,7 +7,7 @@ import click
 from putback.cli import call, putting
 
 
-@click.command(epilog="Example:  putback restore @1 src/app.py   ·   putback restore @2..@1 --dry-run")
+@click.command(epilog="\b\nExample:\n  putback restore @1 src/app.py\n  putback restore @2..@1 --dry-run")
 @click.argument("id", metavar="ID|A..B")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--exact", is_flag=True, help="Also remove files that no capture held before.")

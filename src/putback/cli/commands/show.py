@@ -7,7 +7,7 @@ import click
 from putback.cli import call, jsonout, render
 
 
-@click.command(epilog="Example:  putback show @1")
+@click.command(epilog="\b\nExample:\n  putback show @1")
 @click.argument("id", default="@1")
 @call.command
 def command(here: call.Call, id: str) -> None:

@@ -7,7 +7,7 @@ import click
 from putback.cli import call, jsonout, render
 
 
-@click.command(epilog="Example:  putback snapshot -m 'before the agent'")
+@click.command(epilog="\b\nExample:\n  putback snapshot -m 'before the agent'")
 @click.option("-m", "--message", default="", help="What to remember it by; the default is the time.")
 @click.argument("paths", nargs=-1, type=click.Path())
 @call.command
@@ -16,6 +16,7 @@ def command(here: call.Call, message: str, paths: tuple[str, ...]) -> None:
 
     Everything is held except `.git`, what your ignore rules leave out, and what is named as not covered.
     """
+    here.strict = True
     taken = here.workspace.snapshot(message, paths=paths)
     here.watch.close()
     if here.json:

@@ -9,7 +9,7 @@ import click
 from putback.cli import call, jsonout, render
 
 
-@click.command(epilog="Example:  putback status")
+@click.command(epilog="\b\nExample:\n  putback status")
 @call.command
 def command(here: call.Call) -> int:
     """Protected or not, since when, what the store costs, and whether anything is undecided."""
@@ -19,4 +19,6 @@ def command(here: call.Call) -> int:
     else:
         for line in render.status(found, time.time()):
             click.echo(line)
+    if found.damaged:
+        return 46
     return 44 if found.interrupted is not None else 0

@@ -7,7 +7,7 @@ import click
 from putback.cli import call, putting
 
 
-@click.command(epilog="Example:  putback undo --dry-run")
+@click.command(epilog="\b\nExample:\n  putback undo --dry-run")
 @click.option("--force", is_flag=True, help="Overwrite paths that changed since, too.")
 @putting.options
 @call.command
