@@ -20,8 +20,14 @@ hypothesis.settings.register_profile("long", max_examples=400, stateful_step_cou
 hypothesis.settings.load_profile("default")
 
 
+# Hundreds of cases each, or many processes: short one by one, long together.
+_SLOW = ("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unav", "unit/test_locks")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the requirements that a test bears into its reports, where `requirements.py` reads them."""
+    """Mark what is slow, and put the requirements that a test bears into its reports for `requirements.py`."""
     for item in items:
+        if any(place in item.nodeid for place in _SLOW):
+            item.add_marker("slow")
         for mark in item.iter_markers("requirement"):
             item.user_properties += [("requirement", number) for number in mark.args]

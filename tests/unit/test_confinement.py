@@ -494,9 +494,8 @@ def test_entry_that_names_the_users_commit_is_refused(forge: Forge) -> None:
 def test_damaged_history_record_is_named_and_others_stay_in_reach(data: bytes, forge: Forge) -> None:
     place = forge.entry()
     place.write_bytes(data)
-    with pytest.raises(IntegrityError) as caught:
-        forge.world.workspace.list()
-    assert place.name in caught.value.message
+    assert [entry.message for entry in forge.world.workspace.list()] == ["first"]
+    assert place.name in forge.world.workspace.status().damaged[0]
     with pytest.raises(IntegrityError):
         forge.world.workspace.undo()
     again = forge.world.workspace.snapshot("goes on")
@@ -508,8 +507,7 @@ def test_damaged_history_record_is_named_and_others_stay_in_reach(data: bytes, f
 def test_renamed_history_record_is_refused(forge: Forge) -> None:
     place = forge.entry()
     place.rename(place.with_name(place.name.replace("0000000002-", "0000000007-")))
-    with pytest.raises(IntegrityError):
-        forge.world.workspace.list()
+    assert len(forge.world.workspace.status().damaged) == 1
     with pytest.raises(IntegrityError):
         forge.world.workspace.restore(GONE_ID)
 
@@ -542,8 +540,9 @@ def test_foreign_files_in_the_history_are_passed_over(forge: Forge) -> None:
 
 def test_history_record_that_is_a_directory_is_an_error_of_ours(forge: Forge) -> None:
     (forge.world.workspace.paths.history / f"0000000002-snapshot-{GONE_ID}.json").mkdir()
+    assert len(forge.world.workspace.status().damaged) == 1
     with pytest.raises((StorageError, IntegrityError)):
-        forge.world.workspace.list()
+        forge.world.workspace.show(GONE_ID)
 
 
 # --- the journal -----------------------------------------------------------------------------------------------
@@ -640,13 +639,15 @@ def test_journal_with_a_step_outside_is_refused(path: str, choice: Choice, forge
     step = Step(path=path, action=Action.RESTORE, now=None, goal=goal)
     forge.journal(forge.started(step), document.encode(Published()))
     before, entries = forge.world.tree, len(forge.world.workspace.list())
-    for way in (
-        forge.world.workspace.interrupted,
-        lambda: forge.world.workspace.recover(choice),
-        forge.world.workspace.undo,
-    ):
+    for way in (forge.world.workspace.interrupted, forge.world.workspace.undo):
         with pytest.raises(IntegrityError):
             way()
+    if choice is Choice.KEEP:
+        forge.world.workspace.recover(choice)
+        assert forge.world.workspace.interrupted() is None
+    else:
+        with pytest.raises(IntegrityError):
+            forge.world.workspace.recover(choice)
     same(forge.world.tree, before)
     assert len(forge.world.workspace.list()) == entries
 

@@ -39,6 +39,7 @@ class ObjectReader:
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._asked = ""
+        self._unfinished = False
 
     def __enter__(self) -> Self:
         return self
@@ -62,6 +63,10 @@ class ObjectReader:
 
     def stream(self, oid: str, kind: str) -> Iterator[bytes]:
         """The content in blocks; the last one comes only after the whole has been checked against `oid`."""
+        if self._unfinished:
+            # Somebody gave up a stream; the rest of it would be taken for the next answer.
+            self.close()
+        self._unfinished = True
         remaining = self._ask(oid, kind)
         digest = hashlib.sha256(f"{kind} {remaining}\0".encode())
         held = b""
@@ -73,6 +78,7 @@ class ObjectReader:
                 yield held
             held = block
         self._take(1)
+        self._unfinished = False
         if digest.hexdigest() != oid:
             raise IntegrityError(f"object {oid[:12]} is damaged in the store")
         if held:

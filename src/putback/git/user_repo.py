@@ -18,7 +18,7 @@ from putback.git.command import Git, Pending
 from putback.paths import RelPath
 from putback.records.capture import Repository
 
-ANY_CODE = frozenset(range(-64, 256))
+ANY_CODE = frozenset(range(256))
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,11 @@ def open_pointer(candidate: bytes) -> bytes | None:
     return named if os.path.isdir(named) else None
 
 
-def open_at(git: Git, root: bytes) -> UserRepository | None:
-    """The repository whose work tree is `root`, or None where git sees none there."""
+def open_at(git: Git, root: bytes) -> UserRepository | str | None:
+    """The repository whose work tree is `root`; None where there is none, and git's words where it is damaged.
+
+    Raises StorageError where git was ended before it could say.
+    """
     candidate = os.path.join(root, b".git")
     if not _is_repository(candidate):
         return None
@@ -142,7 +145,8 @@ def open_at(git: Git, root: bytes) -> UserRepository | None:
     answer = bound.run("rev-parse", "--absolute-git-dir", "--git-common-dir", accept=ANY_CODE)
     lines = answer.out.split(b"\n")
     if answer.code != 0 or len(lines) != 3:
-        return None
+        said = answer.err.decode("utf-8", "replace").strip().splitlines()
+        return f"your repository cannot be read, so its own ignore rules do not count: {said[0] if said else ''}"
     return UserRepository(root, lines[0], os.path.join(root, lines[1]), bound)
 
 

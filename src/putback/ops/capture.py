@@ -53,6 +53,7 @@ class Capturer:
     settings: Settings
     progress: Progress
     early: Pending | None = None
+    warnings: tuple[str, ...] = ()
 
     def take(self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = ()) -> TreeState:
         """The state of the workspace now, stored; within `scope` only, where one is given.
@@ -124,17 +125,21 @@ class Capturer:
         `present` are the files to add, `examined` all paths that were looked at. Raises StorageError where one
         cannot be held.
         """
+        wanted = sorted(present)
         chosen = frozenset(examined)
-        if not chosen:
+        if not chosen and not wanted:
             return whole
         names = tuple(AtPath.at(path) for path in sorted(chosen))
         record = msgspec.structs.replace(whole.record, examined=names)
-        added = sorted(path for path in present if not whole.could_hold(path))
+        # Also what came to stand there after the scan, which could have held it and did not.
+        held = self.intake.held() if wanted else set()
+        added = [path for path in wanted if path not in held or not whole.could_hold(path)]
         directories = dict(whole.directories)
         for path in chosen:
-            here = self.intake.root.look(path)
-            if here is not None and stat.S_ISDIR(here.st_mode):
-                directories[path] = here.st_mode & 0o777
+            with suppress(OSError):
+                here = self.intake.root.look(path)
+                if here is not None and stat.S_ISDIR(here.st_mode):
+                    directories[path] = here.st_mode & 0o777
         if not added:
             return replace(whole, record=record, directories=directories)
         tree, taken = self.intake.tree_with(added)
@@ -207,7 +212,7 @@ class Capturer:
                 not_covered=tuple(named[path] for path in sorted(named)),
                 nested_repositories=tuple(AtPath.at(path) for path in sorted(scan.nested)),
                 privileged=tuple(AtPath.at(path) for path in sorted(kept.privileged)),
-                warnings=scan.warnings,
+                warnings=(*self.warnings, *scan.warnings),
                 repository=repository,
                 tool=__version__,
             ),

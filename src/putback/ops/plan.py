@@ -67,7 +67,8 @@ def make(wanted: Wanted) -> Plan:
             steps.remove(step)
             reason = f"a directory stands there, and this does not take back what is in it: {text(stays)}"
             refused.append(Declined.at(step.raw, reason=reason, code="drift"))
-    refused_paths = {item.raw: 0 for item in refused}
+    standing = {change.path for change in wanted.changes if _stands(change, wanted.now)}
+    refused_paths = {item.raw: 0 for item in refused if item.raw not in standing}
     possible: list[Step] = []
     for step in steps:
         if step.goal is not None and any(above in refused_paths for above in parents(step.raw)):
@@ -98,6 +99,12 @@ def _in_the_way(wanted: Wanted) -> dict[RelPath, int]:
         for change in wanted.changes
         if _blocked(wanted.now.get(change.path, change.before), change.after) and change.path not in wanted.hidden
     }
+
+
+def _stands(change: Change, now: Mapping[RelPath, Node | None]) -> bool:
+    """Whether the path is a directory that stays one, so that what is in it can be put back whatever its mode."""
+    found = now.get(change.path, change.before)
+    return all(node is not None and node.kind is Kind.DIRECTORY for node in (found, change.after))
 
 
 def _blocked(now: Node | None, goal: Node | None) -> bool:

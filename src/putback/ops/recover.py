@@ -81,6 +81,7 @@ def resolve(session: Session, choice: Choice) -> Restored:
     if interrupted is None:
         raise FailedError("nothing to recover: no restore was interrupted")
     started, standings = interrupted.started, interrupted.paths
+    session.capture(started.before)
     recorded = msgspec.structs.replace(started, cause=Cause.RECOVER, message=f"interrupted: {started.message}")
     outcomes = tuple(_outcome(step, standings[step.raw]) for step in started.plan.steps)
     touched = {path for path, standing in standings.items() if standing in (Standing.AFTER, Standing.HALFWAY)}

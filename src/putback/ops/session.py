@@ -84,9 +84,10 @@ def open_session(
     """
     root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
     reader = stack.enter_context(ObjectReader(bound))
-    repository = user_repo.open_at(bound, where.root)
+    opened = user_repo.open_at(bound, where.root)
+    repository, warnings = (None, (opened,)) if isinstance(opened, str) else (opened, ())
     intake = Intake(where, bound, root, reader, progress)
-    capturer = Capturer(where, bound, intake, repository, settings, progress, early)
+    capturer = Capturer(where, bound, intake, repository, settings, progress, early, warnings)
     history = History(where.history)
     with nullcontext() if strict else suppress(IntegrityError):
         leftovers.clear(where, root, history)
