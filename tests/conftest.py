@@ -21,7 +21,10 @@ hypothesis.settings.load_profile("default")
 
 
 # Hundreds of cases each, or many processes: short one by one, long together.
-_SLOW = ("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unav", "unit/test_locks")
+_SLOW = (
+    *("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unavailable"),
+    *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
