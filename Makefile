@@ -15,10 +15,10 @@ demo: $(READY)
 	$(BIN)/python bench/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n auto -m 'not slow'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow'
 
 lint: $(READY)
 	$(BIN)/ruff check src tests bench

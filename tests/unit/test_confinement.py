@@ -494,7 +494,7 @@ def test_entry_that_names_the_users_commit_is_refused(forge: Forge) -> None:
 def test_damaged_history_record_is_named_and_others_stay_in_reach(data: bytes, forge: Forge) -> None:
     place = forge.entry()
     place.write_bytes(data)
-    assert [entry.message for entry in forge.world.workspace.list()] == ["first"]
+    assert [entry.message for entry in forge.world.workspace.list()] == ["real"]
     assert place.name in forge.world.workspace.status().damaged[0]
     with pytest.raises(IntegrityError):
         forge.world.workspace.undo()
