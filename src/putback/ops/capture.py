@@ -152,8 +152,8 @@ class Capturer:
             mode = seen.st_mode
             if stat.S_ISREG(mode) and mode & 0o777 != (0o755 if mode & 0o100 else 0o644):
                 modes[path] = mode & 0o777
-            for above in paths.parents(path):
-                directories.setdefault(above, self.intake.root.lstat(above).st_mode & 0o777)
+        for above in {above for path in added for above in paths.parents(path)}:
+            directories.setdefault(above, self.intake.root.lstat(above).st_mode & 0o777)
         return TreeState(record, tree, directories, modes, whole.ignored)
 
     def _limited(self, whole: TreeState, scope: frozenset[RelPath]) -> TreeState:

@@ -25,7 +25,7 @@ from putback.git.objects import ObjectReader
 from putback.git.packs import PackWriter
 from putback.git.trees import build_trees
 from putback.ops import bulk
-from putback.ops.state import ScanState, forget_file, remember_file
+from putback.ops.state import ScanState, forget_file, remember_file, says_more
 from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
@@ -41,7 +41,7 @@ Known = Callable[[Sequence[bytes]], set[bytes]]
 
 @dataclass
 class Taken:
-    """What became of the files to be taken in: index records (None: not there), their stat data, and the rest."""
+    """What became of the files to be taken in: index records (None: not there), telling stat data, the rest."""
 
     changes: Changes = field(default_factory=dict)
     found: dict[RelPath, os.stat_result] = field(default_factory=dict)
@@ -139,12 +139,14 @@ class Intake:
         outcomes = bulk.store_files(
             wanted, self.root, writer, known, max_file_bytes=ceiling, progress=self.progress
         )
+        now_ns = time.time_ns()
         for outcome in outcomes:
             path = RelPath(outcome.path)
             taken.changes[path] = None
             if isinstance(outcome, bulk.Stored):
                 taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
-                taken.found[path] = outcome.st
+                if says_more(outcome.st, now_ns):
+                    taken.found[path] = outcome.st
             elif isinstance(outcome, bulk.NotCovered):
                 reason = Reason(outcome.reason)
                 taken.not_covered.append(
@@ -184,9 +186,9 @@ class Intake:
             if record is not None:
                 kept.files += 1
                 kept.content_bytes += record_size(record)
+            forget_file(kept, name)
+            if name in taken.found:
                 remember_file(kept, name, taken.found[name], began_ns)
-            else:
-                forget_file(kept, name)
 
     def _writer(self, count: int, size: int) -> LooseWriter | PackWriter:
         if count <= FEW_FILES and size <= FEW_BYTES:

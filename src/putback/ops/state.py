@@ -107,6 +107,13 @@ def settled(sign: Signature, began_ns: int) -> bool:
     return len(sign) == 5 and max(sign[2], sign[3]) < began_ns - RACY_NS
 
 
+def says_more(found: os.stat_result, now_ns: int) -> bool:
+    """Whether a file has anything that `remember_file` would note; most have nothing."""
+    if stat.S_ISREG(found.st_mode) and found.st_mode & 0o7777 not in (0o644, 0o755):
+        return True
+    return is_young(file_signature(found), now_ns)
+
+
 def remember_file(kept: ScanState, path: RelPath, found: os.stat_result, now_ns: int) -> None:
     """Note what git's index does not say of a file: exact mode, bits that are not kept, whether it is young."""
     forget_file(kept, path)
