@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NewType
 
 from putback.errors import UnsafePath
@@ -86,12 +86,6 @@ def parents(path: bytes) -> Iterator[RelPath]:
 def within(path: bytes, ancestors: frozenset[RelPath] | set[RelPath] | dict[RelPath, int]) -> bool:
     """Whether `path` is one of `ancestors` or lies below one of them."""
     return path in ancestors or any(parent in ancestors for parent in parents(path))
-
-
-def selected(path: bytes, scope: Iterable[RelPath]) -> bool:
-    """Whether `path` belongs to a selection; an empty selection means everything."""
-    chosen = frozenset(scope)
-    return not chosen or within(path, chosen)
 
 
 def text(raw: bytes) -> str:
