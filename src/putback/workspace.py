@@ -21,13 +21,10 @@ import msgspec
 from putback import config
 from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot, UsageError
 from putback.fs import lock
-from putback.fs.filesystem import used_bytes
 from putback.git import command, user_repo
 from putback.paths import RelPath, from_argument, quote
 from putback.progress import SILENT, Progress, Shield
-from putback.records.capture import Capture, Purpose
-from putback.records.document import AtPath
-from putback.records.history import Entry, EntryKind
+from putback.records.history import Entry
 from putback.records.plan import Policy
 from putback.store.history import History
 from putback.store.layout import Store, WorkspacePaths, default_store
@@ -40,9 +37,11 @@ if TYPE_CHECKING:
     from putback.ops.recover import Choice, Interrupted
     from putback.ops.restore import Prepared, Restored, Target
     from putback.ops.session import Session
+    from putback.ops.snapshot import Snapshot
+    from putback.ops.status import WorkspaceStatus
     from putback.records.change import Node
 
-_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo"})
+_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo", "run"})
 
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Confirm = Callable[["Prepared"], bool]
@@ -51,36 +50,6 @@ Confirm = Callable[["Prepared"], bool]
 def available() -> None:
     """Raise GitUnavailable where putback cannot work here at all; for a caller that asks once, up front."""
     command.find()
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot just taken: its history entry, and the record of what it covers and what not."""
-
-    entry: Entry
-    capture: Capture
-
-    @property
-    def id(self) -> str:
-        """The full id, 64 hex digits."""
-        return self.entry.id
-
-
-class WorkspaceStatus(msgspec.Struct, frozen=True):
-    """Whether a workspace is protected (`last` is its newest entry), and what the whole store costs in bytes.
-
-    `damaged` says what is wrong with records of the history that cannot be read. `replaced` is true where another
-    directory stands at the path than the one that was captured last.
-    """
-
-    root: Path
-    last: Entry | None
-    entries: int
-    damaged: tuple[str, ...]
-    store: Path
-    store_bytes: int
-    store_limit: int
-    replaced: bool
-    interrupted: Interrupted | None
 
 
 class Workspace:
@@ -150,26 +119,9 @@ class Workspace:
         scope = self._scope(paths)
         self._check_root()
         with self._session("snapshot", create=True) as session:
-            from putback.store import captures
+            from putback.ops import snapshot
 
-            created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
-            text = message.encode("utf-8", "backslashreplace").decode()
-            state = session.capturer.take(message=text or created, purpose=Purpose.SNAPSHOT, scope=scope)
-            capture_id = captures.write(session.where, session.git, state)
-            entry = Entry(
-                seq=session.history.next_seq(),
-                id=capture_id,
-                kind=EntryKind.SNAPSHOT,
-                created_ns=state.record.created_ns,
-                after=capture_id,
-                message=state.record.message,
-                scope=tuple(AtPath.at(path) for path in sorted(scope)),
-                files=state.record.files,
-                bytes=state.record.bytes,
-                not_covered=len(state.record.not_covered),
-            )
-            session.history.add(entry, session.where.scratch)
-            return Snapshot(entry, state.record)
+            return snapshot.take(session, message, scope)
 
     def list(self) -> list[Entry]:
         """The history, newest first; empty where nothing was ever captured.
@@ -256,23 +208,10 @@ class Workspace:
 
     def status(self) -> WorkspaceStatus:
         """Protected or not, since when, what the store costs, and what is undecided."""
-        known = self._paths.exists()
-        history = History(self._paths.history)
-        entries, damaged = history.readable() if known else ([], [])
-        identity = self._paths.identity() if known else None
-        here = os.stat(self._paths.root)
+        from putback.ops import status
+
         command.find()
-        return WorkspaceStatus(
-            root=self.root,
-            last=entries[0] if entries else None,
-            entries=len(entries),
-            damaged=tuple(damaged),
-            store=self._paths.store.root,
-            store_bytes=used_bytes(self._paths.store.root),
-            store_limit=self._settings.store.max_bytes,
-            replaced=identity is not None and (identity.device, identity.inode) != (here.st_dev, here.st_ino),
-            interrupted=self.interrupted(),
-        )
+        return status.inspect(self._paths, self._settings, self.interrupted())
 
     def recover(self, choice: Choice) -> Restored:
         """Leave an unknown state: take the interrupted restore back, finish it, or accept the tree as it is.
@@ -340,8 +279,13 @@ class Workspace:
         return from_argument(self._paths.root, self._typed_in, os.fsencode(argument))
 
     @contextmanager
-    def _session(self, name: str, asked: str = "", *, create: bool = False) -> Iterator[Session]:
-        """Everything an operation works with, under the locks. Only `create` makes a store where there is none."""
+    def _session(
+        self, name: str, asked: str = "", *, create: bool = False, contents: bool = True
+    ) -> Iterator[Session]:
+        """Everything an operation works with, under the locks. Only `create` makes a store where there is none.
+
+        Without `contents` its captures keep digests alone.
+        """
         shield = Shield(self._progress)
         git = command.find(cancelled=shield.cancelled)
         if not create and not self._paths.exists():
@@ -356,12 +300,19 @@ class Workspace:
             with ExitStack() as stack:
                 for file, shared in ((where.lock, False), (where.store.lock, True)):
                     stack.enter_context(lock.hold(file, name, shared, wait, self._progress))
-                bound = git.on(where.store.git_dir, work_tree=where.root, index=where.index)
+                if not contents:
+                    from putback.ops.session import seed
+
+                    seed(where)
+                place = where if contents else where.digests()
+                bound = git.on(place.store.git_dir, work_tree=where.root, index=place.index)
                 early = bound.background(*command.MODIFIED) if name in _CAPTURING else None
                 # Imported while git is at work on the question that takes longest.
                 from putback.ops.session import open_session
 
-                yield open_session(stack, where, bound, self._settings, shield, early, strict=name != "recover")
+                yield open_session(
+                    stack, where, bound, self._settings, shield, early, strict=name != "recover", contents=contents
+                )
         except OSError as error:
             culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
             raise StorageError(f"{name}: the system refused{culprit}: {error.strerror}") from error

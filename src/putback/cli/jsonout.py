@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from putback.ops.compare import Comparison
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
-    from putback.workspace import WorkspaceStatus
+    from putback.ops.status import WorkspaceStatus
 
 PATCH_LIMIT_BYTES = 1_000_000
 

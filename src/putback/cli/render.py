@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
-    from putback.workspace import WorkspaceStatus
+    from putback.ops.status import WorkspaceStatus
 
 EXAMPLES = 10
 ON_SCREEN = 40
