@@ -55,11 +55,14 @@ class Capturer:
     early: Pending | None = None
     warnings: tuple[str, ...] = ()
 
-    def take(self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = ()) -> TreeState:
+    def take(
+        self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = (), bounded: bool = True
+    ) -> TreeState:
         """The state of the workspace now, stored; within `scope` only, where one is given.
 
-        Raises OverBudget before anything is written, StorageError, IntegrityError or Cancelled; then the index
-        is as it was, or is a true picture of part of the tree.
+        Unless `bounded`, no budget is checked: what a restore has just written came out of the store, and refusing
+        to record it would help nobody. Raises OverBudget before anything is written, StorageError, IntegrityError
+        or Cancelled; then the index is as it was, or is a true picture of part of the tree.
         """
         chosen = frozenset(scope)
         self._sweep()
@@ -67,7 +70,7 @@ class Capturer:
             if self.progress.cancelled():
                 raise Cancelled("cancelled before anything was captured")
             try:
-                return self._take(chosen, message, purpose)
+                return self._take(chosen, message, purpose, bounded)
             except IntegrityError:
                 # Either the tree moved under git's feet, or the private index is damaged, or it names what the
                 # store has lost. All heal by starting over, with an index made anew if once was not enough.
@@ -76,7 +79,7 @@ class Capturer:
                 self._heal(with_index=attempt > 0)
         raise AssertionError("unreachable")
 
-    def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose) -> TreeState:
+    def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose, bounded: bool) -> TreeState:
         standing = None if self.repository is None else self.repository.standing()
         early, self.early = self.early, None
         scan = Scanner(
@@ -96,8 +99,7 @@ class Capturer:
         left = set(scan.left)
         found = classify(self.where.root, scan.changed - left, scan.new, scope, ceiling)
         found.drop += scan.left
-        if purpose is not Purpose.AFTER:
-            # What a restore has just written came out of the store, and refusing to record it would help nobody.
+        if bounded:
             added = sum(path not in scan.changed for path in found.store)
             check_budgets(self.settings, self.where.store, kept.files + added - len(found.drop), found.bytes)
         if found.store or found.drop or not kept.files_tree:
@@ -118,16 +120,21 @@ class Capturer:
         seams.reach("capture.stored")
 
     def with_examined(
-        self, whole: TreeState, present: Iterable[RelPath], examined: Iterable[RelPath]
+        self,
+        whole: TreeState,
+        present: Iterable[RelPath],
+        examined: Iterable[RelPath],
+        without: Iterable[RelPath] = (),
     ) -> TreeState:
         """The state with files added that rules or ceilings would leave out, because a restore needs them held.
 
-        `present` are the files to add, `examined` all paths that were looked at. Raises StorageError where one
-        cannot be held.
+        `present` are the files to add, `examined` all paths that were looked at; `without` are files to leave out
+        of it. Raises StorageError where one cannot be held.
         """
         wanted = sorted(present)
         chosen = frozenset(examined)
-        if not chosen and not wanted:
+        dropped = sorted(without)
+        if not chosen and not wanted and not dropped:
             return whole
         names = tuple(AtPath.at(path) for path in sorted(chosen))
         record = msgspec.structs.replace(whole.record, examined=names)
@@ -140,9 +147,9 @@ class Capturer:
                 here = self.intake.root.look(path)
                 if here is not None and stat.S_ISDIR(here.st_mode):
                     directories[path] = here.st_mode & 0o777
-        if not added:
+        if not added and not dropped:
             return replace(whole, record=record, directories=directories)
-        tree, taken = self.intake.tree_with(added)
+        tree, taken = self.intake.tree_with(added, dropped)
         if taken.not_covered:
             first = taken.not_covered[0]
             reason = first.detail or first.reason

@@ -21,6 +21,7 @@ from putback.git.command import Git
 from putback.git.index import DamagedIndex, make_record, record_size, write_index
 from putback.git.index_edit import IndexEditor, edit_trees
 from putback.git.loose import LooseWriter
+from putback.git.objectid import Kind
 from putback.git.objects import ObjectReader
 from putback.git.packs import PackWriter
 from putback.git.trees import build_trees
@@ -50,13 +51,19 @@ class Taken:
 
 @dataclass
 class Intake:
-    """The way into one workspace's index and store; whoever uses it holds the workspace's lock."""
+    """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
+
+    Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into
+    the store through this object, before compression.
+    """
 
     where: WorkspacePaths
     git: Git
     root: Root
     reader: ObjectReader
     progress: Progress
+    contents: bool = True
+    stored_bytes: int = 0
     _index: IndexEditor | None = None
 
     @property
@@ -82,6 +89,13 @@ class Intake:
     def records(self) -> dict[RelPath, bytes]:
         """The records of all files in the private index."""
         return {} if self.index is None else dict(cast("Iterator[tuple[RelPath, bytes]]", self.index.records()))
+
+    def size(self, path: RelPath) -> int:
+        """The size of a file in the private index, in bytes modulo 4 GiB. Raises KeyError."""
+        record = None if self.index is None else self.index.record(path)
+        if record is None:
+            raise KeyError(path)
+        return record_size(record)
 
     def update(
         self, kept: ScanState, wanted: Sequence[RelPath], size: int, drop: Iterable[RelPath], ceiling: int
@@ -110,9 +124,9 @@ class Intake:
         seams.reach("capture.indexed")
         return root.hex(), taken.not_covered
 
-    def tree_with(self, added: Sequence[RelPath]) -> tuple[str, Taken]:
-        """The id of the tree of the index with some more files taken in. The index stays as it is."""
-        taken = Taken()
+    def tree_with(self, added: Sequence[RelPath], dropped: Iterable[RelPath] = ()) -> tuple[str, Taken]:
+        """The id of the index's tree with more files taken in and others left out. The index stays as it is."""
+        taken = Taken(changes=dict.fromkeys(dropped))
         size = sum(self.root.lstat(path).st_size for path in added)
         with self._failures(), self._writer(len(added), size) as writer:
             known = self._known()
@@ -136,9 +150,8 @@ class Intake:
     def _read(
         self, wanted: Sequence[RelPath], writer: bulk.Writer, known: Known | None, ceiling: int, taken: Taken
     ) -> None:
-        outcomes = bulk.store_files(
-            wanted, self.root, writer, known, max_file_bytes=ceiling, progress=self.progress
-        )
+        gate = _Gate(writer, self.contents)
+        outcomes = bulk.store_files(wanted, self.root, gate, known, max_file_bytes=ceiling, progress=self.progress)
         now_ns = time.time_ns()
         for outcome in outcomes:
             path = RelPath(outcome.path)
@@ -152,6 +165,7 @@ class Intake:
                 taken.not_covered.append(
                     NotCovered.at(path, reason=reason, detail=outcome.detail, size=outcome.size)
                 )
+        self.stored_bytes += gate.bytes
 
     def _trees(
         self, index: IndexEditor | None, changes: Changes
@@ -210,6 +224,29 @@ class Intake:
 
     def _failures(self) -> _Failures:
         return _Failures()
+
+
+class _Gate:
+    """A writer of contents that counts the bytes that go through it, or keeps none of them."""
+
+    def __init__(self, writer: bulk.Writer, open_: bool) -> None:
+        self._writer = writer
+        self._open = open_
+        self.bytes = 0
+
+    def __contains__(self, oid: bytes) -> bool:
+        return not self._open or oid in self._writer
+
+    def compress(self, kind: Kind, data: bytes) -> bytes:
+        return self._writer.compress(kind, data)
+
+    def add(self, kind: Kind, oid: bytes, size: int, deflated: bytes) -> None:
+        self.bytes += size
+        self._writer.add(kind, oid, size, deflated)
+
+    def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool:
+        self.bytes += size
+        return self._writer.add_stream(kind, oid, size, blocks)
 
 
 class _Failures:

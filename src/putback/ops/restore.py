@@ -178,7 +178,7 @@ def finish(
     if not touched and started.cause is not Cause.RECOVER:
         session.where.journal.unlink(missing_ok=True)
         return Restored(made, ordered)
-    state = session.capturer.take(message="", purpose=Purpose.AFTER)
+    state = session.capturer.take(message="", purpose=Purpose.AFTER, bounded=False)
     examined = {step.raw for step in made.steps}
     present = [path for path in examined if _is_file(session.root.look(path))]
     state = session.capturer.with_examined(state, present, examined)

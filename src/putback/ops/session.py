@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from putback.config import Settings
-from putback.errors import IntegrityError
+from putback.errors import IntegrityError, StorageError
 from putback.fs.root import Root, store_inside
 from putback.git import refs, user_repo
 from putback.git.command import Git, Pending
@@ -21,6 +25,8 @@ from putback.records.history import Entry, EntryKind
 from putback.store.captures import StoredCapture
 from putback.store.history import History, resolve
 from putback.store.layout import WorkspacePaths
+
+_NO_BOUND = 1 << 62
 
 
 @dataclass
@@ -75,20 +81,59 @@ def open_session(
     early: Pending | None,
     *,
     strict: bool = True,
+    contents: bool = True,
 ) -> Session:
     """Open everything, and clear away what a killed process left. `stack` closes it all.
 
     The caller holds the locks. `bound` is bound to the private repository, the work tree and the private index;
     `early` is its answer to `git.command.MODIFIED`, where that is already on the way. Unless `strict`, a damaged
-    journal is no obstacle. Raises StorageError or IntegrityError.
+    journal is no obstacle. Without `contents`, captures keep digests alone. Raises StorageError or
+    IntegrityError.
     """
     root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
     reader = stack.enter_context(ObjectReader(bound))
     opened = user_repo.open_at(bound, where.root)
     repository, warnings = (None, (opened,)) if isinstance(opened, str) else (opened, ())
-    intake = Intake(where, bound, root, reader, progress)
-    capturer = Capturer(where, bound, intake, repository, settings, progress, early, warnings)
+    place = where if contents else where.digests()
+    intake = Intake(place, bound, root, reader, progress, contents)
+    chosen = settings if contents else unbounded(settings)
+    capturer = Capturer(place, bound, intake, repository, chosen, progress, early, warnings)
     history = History(where.history)
     with nullcontext() if strict else suppress(IntegrityError):
         leftovers.clear(where, root, history)
     return Session(where, bound, root, reader, capturer, history, progress)
+
+
+@contextmanager
+def without_contents(session: Session) -> Iterator[Session]:
+    """The same session for captures of digests alone, where the store has no room for more. The lock is held."""
+    seed(session.where)
+    place = session.where.digests()
+    bound = session.git.on(place.store.git_dir, work_tree=place.root, index=place.index)
+    with ObjectReader(bound) as reader:
+        intake = Intake(place, bound, session.root, reader, session.progress, contents=False)
+        capturer = replace(
+            session.capturer, where=place, git=bound, intake=intake, settings=unbounded(session.capturer.settings)
+        )
+        yield replace(session, git=bound, reader=reader, capturer=capturer)
+
+
+def unbounded(settings: Settings) -> Settings:
+    """The settings for a capture that stores no contents: what bounds the store does not bound it."""
+    capture = msgspec.structs.replace(settings.capture, max_new_bytes=_NO_BOUND)
+    store = msgspec.structs.replace(settings.store, max_bytes=_NO_BOUND, min_free_bytes=0)
+    return msgspec.structs.replace(settings, capture=capture, store=store)
+
+
+def seed(where: WorkspacePaths) -> None:
+    """Make the place for captures of digests alone, beginning from what the captures with contents know."""
+    aside = where.digests()
+    aside.prepare()
+    if aside.index.exists() or not where.index.exists():
+        return
+    try:
+        for source, target in ((where.state, aside.state), (where.index, aside.index)):
+            if source.exists():
+                shutil.copyfile(source, target)
+    except OSError as error:
+        raise StorageError(f"cannot write the store: {error.strerror}") from error

@@ -52,6 +52,7 @@ class Purpose(enum.StrEnum):
 
     SNAPSHOT = "snapshot"
     SAFETY = "safety"
+    BEFORE = "before"
     AFTER = "after"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from putback.records.document import AtPath
 from putback.records.plan import Outcome
+from putback.records.run import RunStatus
 
 # Nanoseconds since the epoch in 63 bits: the year 2262.
 LAST_NS = (1 << 63) - 1
@@ -18,15 +19,17 @@ LAST_NS = (1 << 63) - 1
 class EntryKind(enum.StrEnum):
     SNAPSHOT = "snapshot"
     RESTORE = "restore"
+    RUN = "run"
 
 
 class Cause(enum.StrEnum):
-    """Which command made a restore; undo and redo walk over these."""
+    """What made a restore; undo and redo walk over these."""
 
     RESTORE = "restore"
     UNDO = "undo"
     REDO = "redo"
     RECOVER = "recover"
+    ROLLBACK = "rollback"
 
 
 class Entry(
@@ -34,17 +37,18 @@ class Entry(
 ):
     """`after` is the capture at the end; a span has `before` too. Ids are 64 lowercase hex digits.
 
-    A snapshot's id is that of its capture. A restore's id is its own; `of` is the entry or the `A..B` that it
-    put back, for undo and redo the entry that they took back or did again. `created_ns` is in nanoseconds since
-    the epoch. `applied` counts paths that went back, `changed` those at which
-    anything was changed; `declined` lists those that did not go back, with the reason.
+    A snapshot's id is that of its capture; that of a restore or a run is its own. `of` is the entry or the `A..B`
+    that a restore put back, for undo and redo the entry that they took back or did again. `created_ns` is in
+    nanoseconds since the epoch. `changed` counts the paths at which anything was changed, `applied` those that a
+    restore put back; `declined` lists those that did not go back, with the reason. `status` and `exit_code` say
+    how a run came out; it has no captures where it kept digests alone.
     """
 
     seq: int
     id: str
     kind: EntryKind
     created_ns: Annotated[int, msgspec.Meta(ge=0, le=LAST_NS)]
-    after: str
+    after: str = ""
     before: str = ""
     message: str = ""
     cause: Cause = Cause.RESTORE
@@ -53,6 +57,8 @@ class Entry(
     files: int = 0
     bytes: int = 0
     not_covered: int = 0
+    status: RunStatus | None = None
+    exit_code: int = 0
     applied: int = 0
     changed: int = 0
     declined: tuple[Outcome, ...] = ()

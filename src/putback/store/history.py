@@ -15,7 +15,7 @@ from putback.fs.durable import write_new_file
 from putback.records import document
 from putback.records.history import Cause, Entry, EntryKind
 
-_NAME = re.compile(r"(\d{10,})-(snapshot|restore)-([0-9a-f]{64})\.json")
+_NAME = re.compile(r"(\d{10,})-(snapshot|restore|run)-([0-9a-f]{64})\.json")
 _ID = re.compile(r"[0-9a-f]{7,64}")
 _NEWEST = re.compile(r"@([1-9]\d{0,8})")
 

@@ -55,13 +55,17 @@ def default_store() -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """The paths of one store. Making this object touches no disk."""
+    """The paths of one store. Making this object touches no disk.
+
+    `aside` is another repository to be used in place of the store's own, which it reads but never writes.
+    """
 
     root: Path
+    aside: Path | None = None
 
     @property
     def git_dir(self) -> Path:
-        return self.root / "objects.git"
+        return self.aside or self.root / "objects.git"
 
     @property
     def objects(self) -> Path:
@@ -95,16 +99,15 @@ class Store:
         """Make whatever of the layout is missing. Safe to call on every use, also after a half-made store."""
         known = self.exists()
         try:
-            for folder in ("", "workspaces", "objects.git", "objects.git/info"):
-                _directory(self.root / folder)
-            for folder in ("objects/info", "objects/pack", "refs/heads", "refs/putback"):
-                for level in (Path(folder).parent, Path(folder)):
+            for folder in (self.root, self.root / "workspaces", self.git_dir, self.git_dir / "info"):
+                _directory(folder)
+            for name in ("objects/info", "objects/pack", "refs/heads", "refs/putback"):
+                for level in (Path(name).parent, Path(name)):
                     _directory(self.git_dir / level)
-            for name, content in (
-                ("config", _CONFIG),
-                ("HEAD", b"ref: refs/heads/unused\n"),
-                ("info/attributes", _ATTRIBUTES),
-            ):
+            files = {"config": _CONFIG, "HEAD": b"ref: refs/heads/unused\n", "info/attributes": _ATTRIBUTES}
+            if self.aside is not None:
+                files["objects/info/alternates"] = _alternates(Store(self.root).objects)
+            for name, content in files.items():
                 if not (self.git_dir / name).exists():
                     write_file(self.git_dir / name, content)
             if not known:
@@ -170,16 +173,38 @@ class WorkspacePaths:
         """Temporary files of whoever holds the lock; whatever lies here otherwise is garbage."""
         return self.folder / "scratch"
 
+    @property
+    def runs(self) -> Path:
+        """The evidence of supervised runs, one folder each."""
+        return self.folder / "runs"
+
+    def digests(self) -> WorkspacePaths:
+        """Where captures go that keep digests alone: an index of its own, and trees that nothing else refers to.
+
+        The private index promises that each content is stored; this one promises nothing. Its trees lie in a
+        repository of their own, which may be deleted at any time.
+        """
+        folder = self.folder / "digests"
+        return WorkspacePaths(Store(self.store.root, folder / "trees.git"), folder, self.root)
+
     def exists(self) -> bool:
         """Whether this workspace was ever captured into this store."""
         return self.store.exists() and self.marker.exists()
 
-    def create(self, created_ns: int) -> None:
-        """Make whatever of the layout is missing, and record the root's identity as it is now."""
+    def prepare(self) -> None:
+        """Make what a capture needs and is missing."""
         self.store.create()
         try:
-            for folder in (self.folder, self.history, self.scratch):
+            for folder in (self.folder, self.scratch):
                 _directory(folder)
+        except OSError as error:
+            raise StorageError(f"cannot write the store {str(self.folder)!r}: {error.strerror}") from error
+
+    def create(self, created_ns: int) -> None:
+        """Make whatever of the layout is missing, and record the root's identity as it is now."""
+        self.prepare()
+        try:
+            _directory(self.history)
             self._mark(created_ns)
         except OSError as error:
             raise StorageError(f"cannot write the store {str(self.folder)!r}: {error.strerror}") from error
@@ -213,6 +238,12 @@ class WorkspacePaths:
             )
             + b"\n",
         )
+
+
+def _alternates(objects: Path) -> bytes:
+    """The line that makes git read another object directory, too; quoted, for it may hold any character."""
+    quoted = os.fsencode(objects).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + quoted + b'"\n'
 
 
 def _directory(path: Path) -> None:
