@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from putback import seams
 from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
 from putback.fs.durable import side_by_side
-from putback.fs.root import GONE, Root
+from putback.fs.place import Place
+from putback.fs.root import GONE, Root, chmod, remove
 from putback.ops.leftovers import STAGED_PREFIX
 from putback.ops.plan import describe
 from putback.paths import RelPath, parents, quote
@@ -173,11 +174,13 @@ class Applier:
 
     def _check(self, step: Step) -> Look:
         """The look of a target that is what the plan says. Raises Drifted where it is not."""
-        found, look = self.root.examine(step.raw)
+        return self._compare(step, *self.root.examine(step.raw))
+
+    def _compare(self, step: Step, found: Node | None, look: os.stat_result | None) -> Look:
         if step.raw in self._opened and found is not None:
             found = Node(found.kind, self._opened[step.raw])
         if found != step.now:
-            raise Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
+            raise _drifted(step, found)
         return _signature(look)
 
     def _stage(self, step: Step, place: RelPath) -> None:
@@ -248,13 +251,14 @@ class Applier:
         goal = step.goal
         assert goal is not None
         seams.reach("restore.before_put")
-        self._still(step)
-        if step.raw in self._staged:
-            seams.reach("restore.put")
-            self.root.publish(self._staged[step.raw], step.raw)
-            del self._staged[step.raw]
-        else:
-            self.root.chmod(step.raw, goal.mode)
+        with self._target(step) as place:
+            self._still(step, place)
+            if step.raw in self._staged:
+                seams.reach("restore.put")
+                self.root.publish_at(self._staged[step.raw], place)
+                del self._staged[step.raw]
+            else:
+                chmod(place, goal.mode)
         self.touched.add(step.raw)
         self._settle(step, DONE[step.action], step.note)
 
@@ -262,7 +266,8 @@ class Applier:
         goal = step.goal
         assert goal is not None
         if step.now is not None and step.now.kind is Kind.DIRECTORY:
-            self._still(step)
+            with self._target(step) as place:
+                self._still(step, place)
         else:
             seams.reach("restore.make_directory")
             self.root.make_directory(step.raw, goal.mode | OWNER_ALL)
@@ -292,14 +297,14 @@ class Applier:
 
     def _unlink(self, step: Step) -> None:
         seams.reach("restore.before_remove")
-        self._still(step)
-        found = self.root.look(step.raw)
-        if found is not None and (found.st_dev, found.st_ino) in self._inodes:
-            # On a file system that ignores case this name and one just put back are the same file.
-            self._same_file.add(step.raw)
-            return
-        seams.reach("restore.remove")
-        self.root.remove(step.raw)
+        with self._target(step) as place:
+            found = self._still(step, place)
+            if found is not None and (found.st_dev, found.st_ino) in self._inodes:
+                # On a file system that ignores case this name and one just put back are the same file.
+                self._same_file.add(step.raw)
+                return
+            seams.reach("restore.remove")
+            remove(place)
         self.touched.add(step.raw)
 
     def _remove_directory(self, step: Step) -> None:
@@ -312,10 +317,21 @@ class Applier:
                 raise
             self._settle(step, Status.SKIPPED, "not empty: it holds what is left alone")
 
-    def _still(self, step: Step) -> None:
+    def _target(self, step: Step) -> Place:
+        """The place of a target, for its last look and its effect. Raises Drifted and OSError."""
+        try:
+            return self.root.parent(step.raw)
+        except OSError as error:
+            if error.errno in GONE and self._looks.get(step.raw) is not None:
+                raise _drifted(step, None) from error
+            raise
+
+    def _still(self, step: Step, place: Place) -> os.stat_result | None:
         """The last look at a target. Raises Drifted."""
-        if _signature(self.root.look(step.raw)) != self._looks.get(step.raw):
-            self._check(step)
+        found = place.look()
+        if _signature(found) != self._looks.get(step.raw):
+            self._compare(step, *place.examine())
+        return found
 
     def _settle(self, step: Step, status: Status, reason: str) -> None:
         self.outcomes[step.raw] = Outcome.at(step.raw, status=status, reason=reason)
@@ -354,6 +370,10 @@ def _naming(path: RelPath) -> Iterator[None]:
         raise IntegrityError(f"cannot put back {quote(path)}: {error.message}", hint=hint) from error
     except OSError as error:
         raise StorageError(f"cannot put back {quote(path)}: {error.strerror}", hint=hint) from error
+
+
+def _drifted(step: Step, found: Node | None) -> Drifted:
+    return Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
 
 
 def _needs_content(step: Step) -> bool:
