@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+import time
 
 from putback.errors import FailedError
 from putback.paths import quote
@@ -19,6 +20,10 @@ BLOCK = 1 << 18
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+
+# The kernel stamps files with a clock that stands still for up to 10 ms: a file as young as that could be
+# written again without its stat data telling.
+STILL_CLOCK_NS = 20_000_000
 
 Seen = tuple[Node | None, os.stat_result | None]
 
@@ -54,6 +59,10 @@ class Place:
                 return None
             raise
 
+    def beside(self, path: bytes) -> Place:
+        """The place of another path in the same directory, for as long as this one is open."""
+        return Place(path, self.fd, path.rpartition(b"/")[2], own=False)
+
     def open_directory(self) -> int:
         """A descriptor of the directory here. Raises OSError."""
         return os.open(self.name, DIRECTORY_FLAGS, dir_fd=self.fd)
@@ -80,9 +89,39 @@ class Place:
             raise FailedError(f"a special file stands at {quote(self.path)}")
         descriptor = self.open_to_read()
         try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise FailedError(f"a special file stands at {quote(self.path)}")
             return Node(Kind.FILE, found.st_mode & PERMISSION_BITS, _digest(descriptor, found.st_size)), found
         finally:
             os.close(descriptor)
+
+    def examine_whole(self) -> Seen:
+        """Like `examine`, but with stat data only where they and the node certainly belong together.
+
+        Then any later write to the file shows in its stat data.
+        """
+        now_ns = time.time_ns()
+        node, found = self.examine()
+        if found is not None and (is_young(found, now_ns) or differ(found, self.lstat())):
+            return node, None
+        return node, found
+
+
+def is_young(found: os.stat_result, now_ns: int) -> bool:
+    """Whether a write after `now_ns` could leave the stat data as they are."""
+    return 0 <= now_ns - found.st_ctime_ns < STILL_CLOCK_NS
+
+
+def differ(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether the stat data tell of a change of content, mode or identity."""
+    return (
+        before.st_mtime_ns != after.st_mtime_ns
+        or before.st_ctime_ns != after.st_ctime_ns
+        or before.st_size != after.st_size
+        or before.st_ino != after.st_ino
+        or before.st_mode != after.st_mode
+    )
 
 
 def blob_id(blocks: list[bytes]) -> str:

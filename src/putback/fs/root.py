@@ -133,28 +133,35 @@ class Root:
             finally:
                 os.close(directory)
 
-    def stage_file(self, path: RelPath, blocks: Iterable[bytes], mode: int) -> os.stat_result:
-        """Write a new regular file at `path`, which must not exist. Not yet durable: see `sync_file`.
+    def stage_file(self, path: RelPath, blocks: Iterable[bytes], mode: int) -> None:
+        """Write a new regular file at `path`; see `stage_file_at`."""
+        with self.parent(path) as place:
+            os.close(self.stage_file_at(place, blocks, mode)[0])
+
+    def stage_file_at(self, place: Place, blocks: Iterable[bytes], mode: int) -> tuple[int, os.stat_result]:
+        """Write a new regular file at a place where nothing stands; its descriptor, for `os.fsync`, and stat data.
 
         Runs of zeros become holes. Created readable by the owner alone; `mode` (masked to permission bits) is
         set only once the content is whole. Raises OSError, and leaves nothing behind then.
         """
-        with self.parent(path) as place:
-            descriptor = os.open(place.name, _CREATE, 0o600, dir_fd=place.fd)
-            try:
-                _write_sparse(descriptor, blocks)
-                os.fchmod(descriptor, mode & PERMISSION_BITS)
-                return os.fstat(descriptor)
-            except BaseException:
-                os.unlink(place.name, dir_fd=place.fd)
-                raise
-            finally:
-                os.close(descriptor)
+        descriptor = os.open(place.name, _CREATE, 0o600, dir_fd=place.fd)
+        try:
+            _write_sparse(descriptor, blocks)
+            os.fchmod(descriptor, mode & PERMISSION_BITS)
+            return descriptor, os.fstat(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            os.unlink(place.name, dir_fd=place.fd)
+            raise
 
     def stage_link(self, path: RelPath, target: bytes) -> None:
         """Make a symbolic link at `path`, which must not exist. Raises OSError."""
         with self.parent(path) as place:
-            os.symlink(target, place.name, dir_fd=place.fd)
+            self.stage_link_at(place, target)
+
+    def stage_link_at(self, place: Place, target: bytes) -> None:
+        """Make a symbolic link at a place where nothing stands. Raises OSError."""
+        os.symlink(target, place.name, dir_fd=place.fd)
 
     def sync_file(self, path: RelPath) -> None:
         """Make a file's content durable. Raises OSError."""

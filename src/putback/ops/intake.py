@@ -33,6 +33,7 @@ from putback.store.layout import WorkspacePaths
 
 FEW_FILES = 64
 FEW_BYTES = 32 << 20
+MOST_SEEN = 10_000
 NOTHING_PUBLISHED = "nothing was published; earlier captures are as they were"
 
 Changes = dict[bytes, bytes | None]
@@ -50,13 +51,17 @@ class Taken:
 
 @dataclass
 class Intake:
-    """The way into one workspace's index and store; whoever uses it holds the workspace's lock."""
+    """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
+
+    `seen` has what was read and stored so far, of the first `MOST_SEEN` files.
+    """
 
     where: WorkspacePaths
     git: Git
     root: Root
     reader: ObjectReader
     progress: Progress
+    seen: dict[RelPath, bulk.Stored] = field(default_factory=dict)
     _index: IndexEditor | None = None
 
     @property
@@ -145,6 +150,8 @@ class Intake:
             taken.changes[path] = None
             if isinstance(outcome, bulk.Stored):
                 taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
+                if len(self.seen) < MOST_SEEN:
+                    self.seen[path] = outcome
                 if says_more(outcome.st, now_ns):
                     taken.found[path] = outcome.st
             elif isinstance(outcome, bulk.NotCovered):

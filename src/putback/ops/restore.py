@@ -26,7 +26,7 @@ from putback.ops.survey import Survey
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Purpose
-from putback.records.change import Change
+from putback.records.change import LINK_MODE, PERMISSION_BITS, Change, Kind, Node
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.journal import Published, Started
@@ -136,6 +136,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         os.urandom(4).hex(),
         lambda oid: session.reader.stream(oid, "blob"),
         session.progress,
+        _read(session, made),
     )
     started = Started(
         before=before,
@@ -154,6 +155,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         with Journal(session.where.journal) as journal:
             journal.append(document.encode(started))
             seams.reach("restore.started")
+            session.reader.announce(applier.contents())
             applier.stage()
             session.progress.up = True
             journal.append(document.encode(Published()))
@@ -261,6 +263,19 @@ def _kept(
             reason = "created since and never captured; --exact removes it"
             kept[path] = Declined.at(path, reason=reason, code="never_captured")
     return kept
+
+
+def _read(session: Session, made: Plan) -> dict[RelPath, tuple[Node, os.stat_result]]:
+    """What the safety capture read at the paths of a plan."""
+    read: dict[RelPath, tuple[Node, os.stat_result]] = {}
+    for step in made.steps:
+        seen = session.capturer.intake.seen.get(step.raw)
+        if seen is not None:
+            kind, mode = (
+                (Kind.SYMLINK, LINK_MODE) if stat.S_ISLNK(seen.st.st_mode) else (Kind.FILE, seen.st.st_mode)
+            )
+            read[step.raw] = (Node(kind, mode & PERMISSION_BITS, seen.oid.hex()), seen.st)
+    return read
 
 
 def _is_file(found: os.stat_result | None) -> bool:

@@ -50,11 +50,12 @@ class Survey:
         """Changes that make the directories which the wanted paths need and which nothing else makes."""
         planned = {change.path for change in wanted}
         needed: dict[RelPath, Change] = {}
+        standing: set[RelPath] = set()
         for change in wanted:
             if change.after is None:
                 continue
             for above in paths.parents(change.path):
-                if above in planned or above in needed:
+                if above in planned or above in needed or above in standing:
                     continue
                 try:
                     now = self._session.root.look(above)
@@ -64,6 +65,8 @@ class Survey:
                 if now is None or not stat.S_ISDIR(now.st_mode):
                     mode = self._goal.directories.get(above, 0o755)
                     needed[above] = Change(above, self._look_at(above), Node(Kind.DIRECTORY, mode))
+                else:
+                    standing.add(above)
         return list(needed.values())
 
     def inside(
