@@ -197,10 +197,3 @@ class ObjectReader:
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     assert stream is not None
     return stream
-
-
-def known(git: Git, oids: Sequence[bytes]) -> set[bytes]:
-    """Which of the raw ids the store already holds."""
-    asked = b"".join(oid.hex().encode() + b"\n" for oid in oids)
-    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked).out
-    return {bytes.fromhex(line[:64].decode()) for line in out.splitlines() if not line.endswith(b" missing")}

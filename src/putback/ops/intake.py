@@ -10,19 +10,16 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import cast
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
 from putback.fs.root import Root
-from putback.git import objects
-from putback.git.command import Git
 from putback.git.index import DamagedIndex, make_record, record_size, write_index
-from putback.git.index_edit import IndexEditor, edit_trees
+from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, read_trees
 from putback.git.loose import LooseWriter
-from putback.git.objects import ObjectReader
 from putback.git.packs import PackWriter
+from putback.git.present import Present
 from putback.git.trees import build_trees
 from putback.ops import bulk
 from putback.ops.state import ScanState, forget_file, remember_file, says_more
@@ -57,9 +54,7 @@ class Intake:
     """
 
     where: WorkspacePaths
-    git: Git
     root: Root
-    reader: ObjectReader
     progress: Progress
     seen: dict[RelPath, bulk.Stored] = field(default_factory=dict)
     _index: IndexEditor | None = None
@@ -102,18 +97,18 @@ class Intake:
             self._read(wanted, writer, known, ceiling, taken)
             index = self.index
             self._count(kept, taken, index)
-            root, payload, trees = self._trees(index, taken.changes)
-            self._add_trees(writer, known, trees)
+            trees, made = self._trees(index, taken.changes)
+            self._add_trees(writer, known, made)
             self._finish(writer)
             seams.reach("capture.objects")
-            if index is not None:
-                index.write(self.where.index, taken.changes, payload)
+            if index is None:
+                self.forget()
+                write_index(self.where.index, _present(taken.changes), trees.payload())
             else:
-                write_index(self.where.index, _present(taken.changes), payload)
-        self.forget()
+                self._index = index.write(self.where.index, taken.changes, trees)
         self.progress.finish()
         seams.reach("capture.indexed")
-        return root.hex(), taken.not_covered
+        return trees.oid.hex(), taken.not_covered
 
     def tree_with(self, added: Sequence[RelPath]) -> tuple[str, Taken]:
         """The id of the tree of the index with some more files taken in. The index stays as it is."""
@@ -122,11 +117,10 @@ class Intake:
         with self._failures(), self._writer(len(added), size) as writer:
             known = self._known()
             self._read(added, writer, known, 1 << 62, taken)
-            root, _, trees = self._trees(self.index, taken.changes)
-            self._add_trees(writer, known, trees)
+            trees, made = self._trees(self.index, taken.changes)
+            self._add_trees(writer, known, made)
             self._finish(writer)
-        self.forget()
-        return root.hex(), taken
+        return trees.oid.hex(), taken
 
     def part_of_tree(self, chosen: Callable[[RelPath], bool]) -> tuple[str, int, int]:
         """The id of the tree of some of the index's files, their number and their bytes."""
@@ -160,13 +154,10 @@ class Intake:
                     NotCovered.at(path, reason=reason, detail=outcome.detail, size=outcome.size)
                 )
 
-    def _trees(
-        self, index: IndexEditor | None, changes: Changes
-    ) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
-        """The root's raw id, the index's TREE payload, and the tree objects that may be new."""
+    def _trees(self, index: IndexEditor | None, changes: Changes) -> tuple[CachedTree, list[tuple[bytes, bytes]]]:
+        """The trees of the index with the changes made, and the tree objects that may be new."""
         if index is not None and index.trees is not None and 2 * len(changes) < len(index.paths):
-            made = edit_trees(index.trees, changes, lambda oid: self.reader.read(oid.hex(), "tree"))
-            return index.trees.oid, index.trees.payload(), made
+            return edit_trees(index, changes)
         entries = {} if index is None else dict(index.records())
         for path, record in changes.items():
             if record is None:
@@ -174,7 +165,7 @@ class Intake:
             else:
                 entries[path] = record
         trees = build_trees(entries)
-        return trees.root, trees.cache_tree, trees.objects
+        return read_trees(trees.cache_tree), trees.objects
 
     def _add_trees(self, writer: bulk.Writer, known: Known | None, trees: list[tuple[bytes, bytes]]) -> None:
         present = set() if known is None else known([oid for oid, _ in trees])
@@ -213,7 +204,7 @@ class Intake:
         stored = self.where.store.objects
         if not any(stored.glob("pack/*.pack")) and not any(stored.glob("[0-9a-f][0-9a-f]")):
             return None
-        return partial(objects.known, self.git)
+        return Present(stored)
 
     def _failures(self) -> _Failures:
         return _Failures()

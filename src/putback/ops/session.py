@@ -86,7 +86,7 @@ def open_session(
     reader = stack.enter_context(ObjectReader(bound))
     opened = user_repo.open_at(bound, where.root)
     repository, warnings = (None, (opened,)) if isinstance(opened, str) else (opened, ())
-    intake = Intake(where, bound, root, reader, progress)
+    intake = Intake(where, root, progress)
     capturer = Capturer(where, bound, intake, repository, settings, progress, early, warnings)
     history = History(where.history)
     with nullcontext() if strict else suppress(IntegrityError):
