@@ -96,14 +96,17 @@ class Place:
         finally:
             os.close(descriptor)
 
-    def examine_whole(self) -> Seen:
-        """Like `examine`, but with stat data only where they and the node certainly belong together.
+    def examine_settled(self) -> Seen:
+        """Like `examine`, with stat data that any later write to the file shows in, or None for the stat data.
 
-        Then any later write to the file shows in its stat data.
+        Waits until the stat data are old enough for that.
         """
         now_ns = time.time_ns()
         node, found = self.examine()
-        if found is not None and (is_young(found, now_ns) or differ(found, self.lstat())):
+        if found is not None and is_young(found, now_ns):
+            time.sleep(STILL_CLOCK_NS / 1e9)
+            node, found = self.examine()
+        if found is not None and differ(found, self.lstat()):
             return node, None
         return node, found
 

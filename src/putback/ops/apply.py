@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from putback import seams
 from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
-from putback.fs.place import Place
+from putback.fs.place import Place, Seen
 from putback.fs.root import GONE, Root, chmod, remove
 from putback.ops.plan import describe
 from putback.ops.staging import Staging, choose_places
@@ -43,7 +43,8 @@ class Drifted(Exception):
 class Applier:
     """One application of one plan. `content` gives the bytes behind a digest, checked.
 
-    `read` has what the safety capture read at some paths, with the stat data from before that.
+    `read` has what the safety capture read at some paths, with the stat data from before that. `verified` has the
+    stat data of files that were read back and are as they should be: any later write shows in them.
     """
 
     root: Root
@@ -54,6 +55,7 @@ class Applier:
     read: Mapping[RelPath, tuple[Node, os.stat_result]] = field(default_factory=dict)
     outcomes: dict[RelPath, Outcome] = field(default_factory=dict)
     touched: set[RelPath] = field(default_factory=set)
+    verified: dict[RelPath, os.stat_result] = field(default_factory=dict)
     _looks: dict[RelPath, Look] = field(default_factory=dict)
     _opened: dict[RelPath, int] = field(default_factory=dict)
     _parents: set[RelPath | None] = field(default_factory=set)
@@ -74,6 +76,12 @@ class Applier:
         """The digests of everything that `stage` will ask for, in its order."""
         goals = (self._steps[path].goal for path in self._places)
         return [goal.digest for goal in goals if goal is not None]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every step was carried out, and its path is now as it should be."""
+        applied = all(self.outcomes[path].status.applied for path in self._steps)
+        return applied and not self._same_file
 
     def stage(self) -> None:
         """Write every new content beside its target, checked and durable, and look at every target.
@@ -337,12 +345,22 @@ class Applier:
             step = self._steps[path]
             if outcome.status.applied:
                 try:
-                    found = self.root.measure(path)
+                    found, seen = self._read_back(step)
                 except (OSError, PutbackError):
                     self._settle(step, Status.FAILED, f"cannot be read back: {quote(path)}")
                     continue
-                if found != step.goal and path not in self._same_file:
+                if found == step.goal:
+                    if seen is not None:
+                        self.verified[path] = seen
+                elif path not in self._same_file:
                     self._settle(step, Status.FAILED, f"verification failed: found {describe(found)}")
+
+    def _read_back(self, step: Step) -> Seen:
+        place = self._walk(step)
+        if place is None:
+            return None, None
+        with place:
+            return place.examine_settled()
 
 
 @contextmanager

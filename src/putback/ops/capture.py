@@ -24,6 +24,7 @@ from putback.git.command import Git, Pending
 from putback.git.user_repo import UserRepository
 from putback.ops import state
 from putback.ops.classify import Candidates, check_budgets, classify
+from putback.ops.ignore import IgnoreRules
 from putback.ops.intake import Intake
 from putback.ops.scan import Scan, Scanner, rebuild
 from putback.ops.state import ScanState
@@ -38,12 +39,20 @@ from putback.version import __version__
 TRIES = 3
 
 
+@dataclass(frozen=True)
+class Last:
+    """What the last capture was taken with: the state as it was kept, and the rules that were in force."""
+
+    state: ScanState
+    rules: IgnoreRules
+
+
 @dataclass
 class Capturer:
     """Takes captures of one workspace; whoever uses it holds the workspace's lock.
 
     `git` is bound to the private repository, the work tree and the private index. `early` is the answer to the
-    first scan's question, where that was asked already.
+    first scan's question, where that was asked already. `last` is of the capture that was taken last here.
     """
 
     where: WorkspacePaths
@@ -54,6 +63,7 @@ class Capturer:
     progress: Progress
     early: Pending | None = None
     warnings: tuple[str, ...] = ()
+    last: Last | None = None
 
     def take(self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = ()) -> TreeState:
         """The state of the workspace now, stored; within `scope` only, where one is given.
@@ -78,6 +88,7 @@ class Capturer:
 
     def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose) -> TreeState:
         standing = None if self.repository is None else self.repository.standing()
+        self.last = None
         early, self.early = self.early, None
         scan = Scanner(
             self.where,
@@ -103,14 +114,16 @@ class Capturer:
         if found.store or found.drop or not kept.files_tree:
             kept.files_tree, missed = self.intake.update(kept, found.store, found.bytes, found.drop, ceiling)
             found.not_covered += missed
-        self._keep(kept, found)
+        kept.pending = sorted({*found.waiting, *(item.raw for item in found.not_covered)})
+        self.keep(kept)
+        self.last = Last(kept, scan.rules)
         repository = None if standing is None else standing.result()
         whole = self._describe(kept, scan, found, message, purpose, repository)
         return self._limited(whole, scope) if scope else whole
 
-    def _keep(self, kept: ScanState, found: Candidates) -> None:
-        kept.pending = sorted({*found.waiting, *(item.raw for item in found.not_covered)})
-        kept.index_checksum = state.index_checksum(self.where.index)
+    def keep(self, kept: ScanState) -> None:
+        """Keep a state that belongs to the index as it is now. Raises StorageError."""
+        kept.index_checksum = self.intake.checksum() or state.index_checksum(self.where.index)
         try:
             state.save(self.where.state, kept)
         except OSError as error:
@@ -132,8 +145,7 @@ class Capturer:
         names = tuple(AtPath.at(path) for path in sorted(chosen))
         record = msgspec.structs.replace(whole.record, examined=names)
         # Also what came to stand there after the scan, which could have held it and did not.
-        held = self.intake.held() if wanted else set()
-        added = [path for path in wanted if path not in held or not whole.could_hold(path)]
+        added = [path for path in wanted if not self.intake.holds(path) or not whole.could_hold(path)]
         directories = dict(whole.directories)
         for path in chosen:
             with suppress(OSError):
@@ -232,6 +244,7 @@ class Capturer:
     def _heal(self, *, with_index: bool) -> None:
         self._sweep()
         self.intake.forget()
+        self.last = None
         self.where.state.unlink(missing_ok=True)
         if with_index:
             self.where.index.unlink(missing_ok=True)

@@ -75,6 +75,14 @@ class Intake:
         """The index file may have changed; read it again when it is next wanted."""
         self._index = None
 
+    def checksum(self) -> bytes:
+        """The checksum of the private index, where it is in memory; else empty."""
+        return b"" if self._index is None else self._index.checksum
+
+    def holds(self, path: RelPath) -> bool:
+        """Whether a path is in the private index."""
+        return self.index is not None and self.index.record(path) is not None
+
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
         return set() if self.index is None else set(cast("list[RelPath]", self.index.paths))
@@ -95,20 +103,34 @@ class Intake:
         with self._failures(), self._writer(len(wanted), size) as writer:
             known = self._known()
             self._read(wanted, writer, known, ceiling, taken)
-            index = self.index
-            self._count(kept, taken, index)
-            trees, made = self._trees(index, taken.changes)
-            self._add_trees(writer, known, made)
-            self._finish(writer)
-            seams.reach("capture.objects")
-            if index is None:
-                self.forget()
-                write_index(self.where.index, _present(taken.changes), trees.payload())
-            else:
-                self._index = index.write(self.where.index, taken.changes, trees)
+            tree = self._replace(kept, taken, writer, known)
         self.progress.finish()
         seams.reach("capture.indexed")
-        return trees.oid.hex(), taken.not_covered
+        return tree, taken.not_covered
+
+    def put(self, kept: ScanState, taken: Taken) -> str:
+        """Change the index, to contents that are stored already; returns the tree's id. Raises as `update`."""
+        with self._failures(), self._writer(len(taken.changes), 0) as writer:
+            tree = self._replace(kept, taken, writer, self._known())
+        seams.reach("capture.indexed")
+        return tree
+
+    def _replace(
+        self, kept: ScanState, taken: Taken, writer: LooseWriter | PackWriter, known: Known | None
+    ) -> str:
+        """Make the trees, bring everything to disk, then replace the index."""
+        index = self.index
+        self._count(kept, taken, index)
+        trees, made = self._trees(index, taken.changes)
+        self._add_trees(writer, known, made)
+        self._finish(writer)
+        seams.reach("capture.objects")
+        if index is None:
+            self.forget()
+            write_index(self.where.index, _present(taken.changes), trees.payload())
+        else:
+            self._index = index.write(self.where.index, taken.changes, trees)
+        return trees.oid.hex()
 
     def tree_with(self, added: Sequence[RelPath]) -> tuple[str, Taken]:
         """The id of the tree of the index with some more files taken in. The index stays as it is."""

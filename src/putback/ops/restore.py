@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import msgspec
 
 from putback import paths, seams
-from putback.errors import Cancelled, StorageError
+from putback.errors import Cancelled, IntegrityError, StorageError
 from putback.fs.journal import Journal
 from putback.ops import diff, plan
 from putback.ops.apply import Applier
+from putback.ops.follow import Followed, follow
 from putback.ops.held import held_before
 from putback.ops.plan import Wanted
 from putback.ops.session import Session
@@ -169,21 +170,27 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         if isinstance(error, OSError):
             raise StorageError(f"cannot write the journal: {error.strerror}") from error
         raise
-    return finish(session, started, made, (*outcomes, *settled), applier.touched)
+    followed = Followed(prepared.now, made, applier.verified) if applier.exact else None
+    return finish(session, started, made, (*outcomes, *settled), applier.touched, followed)
 
 
 def finish(
-    session: Session, started: Started, made: Plan, outcomes: tuple[Outcome, ...], touched: set[RelPath]
+    session: Session,
+    started: Started,
+    made: Plan,
+    outcomes: tuple[Outcome, ...],
+    touched: set[RelPath],
+    followed: Followed | None = None,
 ) -> Restored:
-    """Capture the result, record the entry, and close the journal. `touched` are the paths that were changed."""
+    """Capture the result, record the entry, and close the journal.
+
+    `touched` are the paths that were changed; `followed` says how, where everything went as planned.
+    """
     ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.raw))
     if not touched and started.cause is not Cause.RECOVER:
         session.where.journal.unlink(missing_ok=True)
         return Restored(made, ordered)
-    state = session.capturer.take(message="", purpose=Purpose.AFTER)
-    examined = {step.raw for step in made.steps}
-    present = [path for path in examined if _is_file(session.root.look(path))]
-    state = session.capturer.with_examined(state, present, examined)
+    state = _after(session, made, followed)
     changed = tuple(AtPath.at(path) for path in sorted(touched))
     after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered, touched=changed))
     entry = _entry(session, started, after, state, ordered, len(touched))
@@ -193,6 +200,20 @@ def finish(
         # The next command drops a journal whose restore is in the history.
         session.where.journal.unlink(missing_ok=True)
     return Restored(made, ordered, entry)
+
+
+def _after(session: Session, made: Plan, followed: Followed | None) -> TreeState:
+    """The workspace as it is after the steps of a plan."""
+    if followed is not None:
+        # A store that is damaged heals in a capture that looks at everything.
+        with suppress(IntegrityError):
+            state = follow(session.capturer, followed)
+            if state is not None:
+                return state
+    state = session.capturer.take(message="", purpose=Purpose.AFTER)
+    examined = {step.raw for step in made.steps}
+    present = [path for path in examined if _is_file(session.root.look(path))]
+    return session.capturer.with_examined(state, present, examined)
 
 
 def _entry(

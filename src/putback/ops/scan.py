@@ -46,6 +46,7 @@ class Scan:
     warnings: tuple[str, ...]
     nested: list[RelPath]
     state: ScanState
+    rules: IgnoreRules
     fresh: bool
 
 
@@ -101,6 +102,7 @@ class Scanner:
             warnings=warnings,
             nested=[RelPath(path) for path, facts in walk.facts.items() if facts.repository and path],
             state=last,
+            rules=rules,
             fresh=kept is None,
         )
         self._distrust(modified.result(), walk, found)
