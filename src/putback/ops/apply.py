@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from putback import seams
 from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
+from putback.fs.durable import side_by_side
 from putback.fs.place import Place, Seen
 from putback.fs.root import GONE, Root, chmod, remove
 from putback.ops.plan import describe
@@ -335,9 +336,11 @@ class Applier:
         self._settle(step, Status.FAILED, words or "failed")
 
     def _sync_directories(self) -> None:
-        for path in self._parents:
+        def sync(path: RelPath | None) -> None:
             with suppress(OSError):
                 self.root.sync_directory(path)
+
+        side_by_side(sync, self._parents)
 
     def _verify(self) -> None:
         """Read back every path that was put back; one that is not as it should be has failed."""
