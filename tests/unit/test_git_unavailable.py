@@ -361,7 +361,7 @@ def ends_soon(action: Callable[[], object]) -> None:
     assert time.monotonic() - began < 8, "it took too long to end"
 
 
-AT = ["version", "diff-files", "check-ignore", "update-ref", "cat-file --batch", "diff-tree", "config"]
+AT = ["version", "diff-files", "check-ignore", "cat-file --batch", "diff-tree", "config"]
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
     settled = (*made.settled, *declined)
     if not made.steps:
         return Restored(made, settled)
-    before = captures.write(session.where, session.git, prepared.now)
+    before = captures.write(session.where, prepared.now)
     seams.reach("restore.safe")
     applier = Applier(
         session.root,
@@ -192,7 +192,7 @@ def finish(
         return Restored(made, ordered)
     state = _after(session, made, followed)
     changed = tuple(AtPath.at(path) for path in sorted(touched))
-    after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered, touched=changed))
+    after = captures.write(session.where, state, Outcomes(outcomes=ordered, touched=changed))
     entry = _entry(session, started, after, state, ordered, len(touched))
     session.history.add(entry, session.where.scratch)
     seams.reach("restore.recorded")

@@ -13,7 +13,6 @@ from functools import cached_property
 from putback import paths, seams
 from putback.errors import IntegrityError, StorageError, UnsafePath
 from putback.git import refs
-from putback.git.command import Git
 from putback.git.loose import LooseWriter
 from putback.git.objectid import object_id
 from putback.git.objects import ObjectReader, tree_of
@@ -91,7 +90,7 @@ class TreeState(View):
     ignored: frozenset[RelPath]
 
 
-def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes | None = None) -> str:
+def write(where: WorkspacePaths, state: TreeState, outcomes: Outcomes | None = None) -> str:
     """Store `state` as a capture, anchor it with a ref and return its id. Raises StorageError.
 
     `outcomes` say what a restore did on the way to this state; undo is bounded by them.
@@ -112,10 +111,10 @@ def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes 
             tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
             capture_id = writer.add_whole("commit", _commit(tree, state.record))
             writer.finish()
+        seams.reach("capture.before_ref")
+        refs.anchor(where.store.git_dir, where.name, capture_id, where.scratch)
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
-    seams.reach("capture.before_ref")
-    refs.anchor(git, where.name, capture_id)
     seams.reach("capture.after_ref")
     return capture_id
 
