@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -29,7 +30,7 @@ from support.trees import Literal, create, same
 
 OLD = {"a": "1\n", "d/b": "2\n", "gone": "3\n"}
 NEW = {"a": "changed\n", "d/b": "2\n", "new/x": "4\n"}
-GIT = command.shutil.which("git")
+GIT = shutil.which("git")
 
 WAYS: dict[str, Callable[[Workspace], object]] = {
     "snapshot": lambda workspace: workspace.snapshot("x"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -99,7 +98,7 @@ def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
 
 def history(entries: Sequence[Entry]) -> Iterator[str]:
     """What `putback list` prints."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    width = _columns() if sys.stdout.isatty() else 10_000
     wide = len(str(len(entries))) + 1
     number = 0
     for entry in entries:
@@ -258,3 +257,9 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
         )
+
+
+def _columns() -> int:
+    import shutil  # slow to load, and only a terminal needs it
+
+    return shutil.get_terminal_size().columns

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +69,8 @@ class UserRepository:
 
     def _copy_index(self, scratch: Path, shared: list[bytes]) -> bytes:
         """A git directory with nothing in it but a copy of the index."""
+        import shutil  # slow to load, and hardly ever needed
+
         copy = os.path.join(os.fsencode(scratch), b"user-git")
         for folder in (b"", b"objects", b"refs"):
             os.makedirs(os.path.join(copy, folder), 0o700, exist_ok=True)

@@ -7,7 +7,6 @@ Whatever cannot be held is named, with its reason, in the result.
 
 from __future__ import annotations
 
-import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -236,6 +235,8 @@ class Capturer:
             self.where.index.with_name("index.lock").unlink()
         for leftover in (*self.where.scratch.glob("*"), *self.where.folder.glob("*.part")):
             if leftover.is_dir():
+                import shutil  # slow to load, and hardly ever needed
+
                 shutil.rmtree(leftover, ignore_errors=True)
             else:
                 with suppress(OSError):
