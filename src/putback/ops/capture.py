@@ -122,7 +122,9 @@ class Capturer:
 
     def keep(self, kept: ScanState) -> None:
         """Keep a state that belongs to the index as it is now. Raises StorageError."""
-        kept.index_checksum = self.intake.checksum() or state.index_checksum(self.where.index)
+        # What was loaded belongs to the index as it was found, and stays so where that was not even read since.
+        known = self.intake.checksum() or kept.index_checksum
+        kept.index_checksum = known or state.index_checksum(self.where.index)
         try:
             state.save(self.where.state, kept)
         except OSError as error:
