@@ -199,20 +199,21 @@ class WorkspacePaths:
         known = self.identity()
         if known is not None and (known.device, known.inode) == (found.st_dev, found.st_ino):
             return
-
-        write_file(
-            self.marker,
-            document.encode(
-                WorkspaceFile(
-                    root_b64=base64.b64encode(self.root).decode(),
-                    root=self.root.decode("utf-8", "backslashreplace"),
-                    device=found.st_dev,
-                    inode=found.st_ino,
-                    created_ns=known.created_ns if known else created_ns,
-                )
-            )
-            + b"\n",
+        record = WorkspaceFile(
+            root_b64=base64.b64encode(self.root).decode(),
+            root=self.root.decode("utf-8", "backslashreplace"),
+            device=found.st_dev,
+            inode=found.st_ino,
+            created_ns=known.created_ns if known else created_ns,
         )
+        for last in (False, False, True):
+            try:
+                write_file(self.marker, document.encode(record) + b"\n")
+                return
+            except FileNotFoundError:
+                # We hold no lock yet; whoever does has swept our half-written file away as a leftover.
+                if last:
+                    raise
 
 
 def _directory(path: Path) -> None:
