@@ -258,21 +258,24 @@ def store_inside(root: Path, store: Path) -> RelPath | None:
 
 def _write_sparse(descriptor: int, blocks: Iterable[bytes]) -> None:
     end = 0
+    written = 0
     for block in blocks:
         for start in range(0, len(block), BLOCK):
-            _write_block(descriptor, block[start : start + BLOCK])
-        end += len(block)
-    if os.fstat(descriptor).st_size != end:
+            part = block[start : start + BLOCK] if len(block) > BLOCK else block
+            end += len(part)
+            if _is_hole(part):
+                os.lseek(descriptor, len(part), os.SEEK_CUR)
+                continue
+            view = memoryview(part)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            written = end
+    if written != end:
         os.ftruncate(descriptor, end)
 
 
-def _write_block(descriptor: int, block: bytes) -> None:
-    if len(block) >= HOLE and not any(block[:HOLE]) and block.count(0) == len(block):
-        os.lseek(descriptor, len(block), os.SEEK_CUR)
-        return
-    view = memoryview(block)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _is_hole(block: bytes) -> bool:
+    return len(block) >= HOLE and not any(block[:HOLE]) and block.count(0) == len(block)
 
 
 def _chmod_unreadable(place: Place, mode: int) -> None:
