@@ -50,13 +50,13 @@ class Taken:
 class Intake:
     """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
 
-    `seen` has what was read and stored so far, of the first `MOST_SEEN` files.
+    `seen` has what was read and stored, of the first `MOST_SEEN` files since somebody asked for it with a mapping.
     """
 
     where: WorkspacePaths
     root: Root
     progress: Progress
-    seen: dict[RelPath, bulk.Stored] = field(default_factory=dict)
+    seen: dict[RelPath, bulk.Stored] | None = None
     _index: IndexEditor | None = None
 
     @property
@@ -166,7 +166,7 @@ class Intake:
             taken.changes[path] = None
             if isinstance(outcome, bulk.Stored):
                 taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
-                if len(self.seen) < MOST_SEEN:
+                if self.seen is not None and len(self.seen) < MOST_SEEN:
                     self.seen[path] = outcome
                 if says_more(outcome.st, now_ns):
                     taken.found[path] = outcome.st

@@ -98,6 +98,7 @@ class Prepared:
 
 def prepare(session: Session, target: Target, options: Options) -> Prepared:
     """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace."""
+    session.capturer.intake.seen = {}
     state = session.capturer.take(message="", purpose=Purpose.SAFETY)
     wanted = _wanted(session, target, options, state)
     survey = Survey(session, state, target.goal)
@@ -290,7 +291,7 @@ def _read(session: Session, made: Plan) -> dict[RelPath, tuple[Node, os.stat_res
     """What the safety capture read at the paths of a plan."""
     read: dict[RelPath, tuple[Node, os.stat_result]] = {}
     for step in made.steps:
-        seen = session.capturer.intake.seen.get(step.raw)
+        seen = (session.capturer.intake.seen or {}).get(step.raw)
         if seen is not None:
             kind, mode = (
                 (Kind.SYMLINK, LINK_MODE) if stat.S_ISLNK(seen.st.st_mode) else (Kind.FILE, seen.st.st_mode)
