@@ -24,6 +24,7 @@ hypothesis.settings.load_profile("default")
 _SLOW = (
     *("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unavailable"),
     *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness"),
+    "unit/test_supervisor_terminal",
 )
 
 
