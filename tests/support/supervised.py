@@ -50,6 +50,12 @@ def main(spec: dict[str, Any]) -> None:
     others = [subprocess.Popen(argv) for argv in spec.get("others", [])]
     if spec.get("threads"):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+    def started(pid: int) -> None:
+        (folder / "reaper").write_text(str(is_reaper()))
+        (folder / "started.new").write_text(str(pid))
+        (folder / "started.new").rename(folder / "started")
+
     announce_waiting(folder / "waiting")
     before = (dispositions(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), is_reaper())
     ended = supervise(
@@ -57,7 +63,7 @@ def main(spec: dict[str, Any]) -> None:
         cwd=folder,
         environment={**os.environ, **spec.get("environment", {})},
         supervision=Supervision(**options),
-        started=lambda pid: (folder / "started").write_text(str(pid)) and None,
+        started=started,
     )
     after = (dispositions(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), is_reaper())
     answer = {

@@ -367,12 +367,20 @@ def test_a_stopped_command_is_continued_to_end(tmp_path: Path) -> None:
     assert ended.timed_out and ended.code == 5
 
 
+def test_what_stops_when_asked_to_end_is_continued_too(tmp_path: Path) -> None:
+    script = "trap 'kill -STOP $$; echo > got; exit 5' TERM; while :; do sleep 0.01; done"
+    ended = supervise(sh(script), cwd=tmp_path, supervision=Supervision(timeout_seconds=0.2, grace_seconds=20))
+    assert ended.timed_out and ended.code == 5
+
+
 # What it leaves running
 
-IN_GROUP = "sleep 100 & echo $! > inner"
-IN_SESSION = "setsid sh -c 'echo $$ > inner; exec sleep 100' & until [ -s inner ]; do sleep 0.01; done"
-TWICE = "(setsid sh -c 'sleep 100 & echo $! > inner' &); until [ -s inner ]; do sleep 0.01; done"
-BARE = "setsid env -i sh -c 'echo $$ > inner; exec sleep 100' & until [ -s inner ]; do sleep 0.01; done"
+# Until it runs the program that it is to be known by.
+BEGUN = "; until grep -qs -e sleep -e patient /proc/$(cat inner)/comm; do sleep 0.01; done"
+IN_GROUP = "sleep 100 & echo $! > inner" + BEGUN
+IN_SESSION = "setsid sh -c 'echo $$ > inner; exec sleep 100' &" + BEGUN.replace(";", "", 1)
+TWICE = "(setsid sh -c 'sleep 100 & echo $! > inner' &)" + BEGUN
+BARE = "setsid env -i sh -c 'echo $$ > inner; exec sleep 100' &" + BEGUN.replace(";", "", 1)
 KINDS = pytest.mark.parametrize(
     "script", [IN_GROUP, IN_SESSION, TWICE, BARE], ids=["group", "session", "twice", "bare"]
 )
@@ -499,6 +507,26 @@ def test_in_a_program_with_threads_the_mark_tells(program: Callable[..., Program
     inner = int(content(tmp_path / "inner"))
     assert answer["survivors"] == [{"pid": inner, "command": "sleep 100", "fate": "ended"}]
     assert gone(inner) and answer["others"] == [None]
+
+
+@linux
+def test_in_a_program_with_threads_what_descends_from_the_group_is_found(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    script = "sh -c 'setsid sleep 100 & echo $! > inner; wait' & until [ -s inner ]; do sleep 0.01; done" + BEGUN
+    answer = program(script, threads=True, supervision={"leftovers": "end"}).answer()
+    inner = int(content(tmp_path / "inner"))
+    assert {"pid": inner, "command": "sleep 100", "fate": "ended"} in answer["survivors"]
+    assert gone(inner)
+
+
+@linux
+@pytest.mark.parametrize("threads", [False, True])
+def test_orphans_come_to_us_only_where_they_can_be_told_apart(
+    program: Callable[..., Program], tmp_path: Path, threads: bool
+) -> None:
+    program("exit", threads=threads).answer()
+    assert content(tmp_path / "reaper") == str(int(not threads))
 
 
 def zombies(parent: int) -> list[int]:

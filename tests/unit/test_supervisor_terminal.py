@@ -217,6 +217,18 @@ def test_brought_to_the_foreground_without_a_word(session: Session, command: lis
     assert session.answer()["signal"] == signal.SIGINT
 
 
+def test_what_reads_just_when_it_has_come_to_the_foreground_is_not_stopped(session: Session) -> None:
+    session.start(
+        ["sh", "-c", "echo > ready; until [ -e go ]; do :; done; read line; echo $line > out"], foreground=False
+    )
+    session.file("ready")
+    session.type(b"typed\n")
+    session.ask("foreground", False)
+    (session.folder / "go").touch()
+    assert session.answer()["code"] == 0
+    assert session.file("out") == "typed\n"
+
+
 def test_a_terminal_that_was_given_to_another_meanwhile_is_not_taken(session: Session) -> None:
     job = session.start(["sh", "-c", "until [ -e go ]; do sleep 0.01; done"])
     until(lambda: session.in_front() == session.child)
@@ -256,11 +268,15 @@ def test_a_command_that_cannot_be_run_leaves_the_terminal_where_it_was(session: 
 
 
 def test_a_shell_with_jobs_of_its_own_works_below_us(session: Session) -> None:
-    job = session.start(["bash", "--norc", "--noprofile", "-i"])
+    session.start(["bash", "--norc", "--noprofile", "-i"])
     session.type(b"sleep 1000\n")
-    until(lambda: session.in_front() not in (job, session.child, session.pid))
+    until(lambda: content(Path(f"/proc/{session.in_front()}/comm")) == "sleep\n")
     session.type(b"\x1a")
     until(lambda: session.in_front() == session.child)
-    session.type(b"jobs > jobs; kill -9 %1; wait; exit 7\n")
+    session.type(b"jobs > jobs; fg\n")
+    until(lambda: content(Path(f"/proc/{session.in_front()}/comm")) == "sleep\n")
+    session.type(b"\x03")
+    until(lambda: session.in_front() == session.child)
+    session.type(b"exit 7\n")
     assert session.answer()["code"] == 7
     assert "Stopped" in content(session.folder / "jobs")

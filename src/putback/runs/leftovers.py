@@ -136,7 +136,8 @@ class Offspring:
         for process in (present[pid] for pid in sorted(mine)):
             if not process.dead:
                 self._found[process.identity] = process
-                self._names[process.identity] = processes.command_line(process)
+                known = self._names.get(process.identity, "")
+                self._names[process.identity] = processes.command_line(process, known)
                 alive.append(process)
             elif process.parent == os.getpid():
                 _reap(process)

@@ -62,13 +62,15 @@ def below(parents: set[int], processes: dict[int, Process]) -> set[int]:
     return found - parents
 
 
-def command_line(process: Process) -> str:
-    """What was started, in one printable line of at most 200 characters."""
-    text = process.arguments
+def command_line(process: Process, known: str = "") -> str:
+    """What was started, in one printable line of at most 200 characters.
+
+    A process that is just ending no longer says; then it is `known`, what it was called before.
+    """
+    told = b""
     with suppress(OSError):
-        text = (
-            _contents(process.pid, "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace") or text
-        )
+        told = _contents(process.pid, "cmdline").rstrip(b"\0").replace(b"\0", b" ")
+    text = told.decode("utf-8", "replace") or known or process.arguments
     line = "".join(character if character.isprintable() else "?" for character in text)
     return line if len(line) <= NAME_CHARACTERS else line[: NAME_CHARACTERS - 1] + "…"
 
