@@ -10,13 +10,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 NAME_CHARACTERS = 200
+EXEC_ATTEMPTS = 100
 
 _PS = ("/bin/ps", "-axww", "-o", "pid=,ppid=,pgid=,state=,args=")
+_KERNEL_THREAD = 0x00200000  # a flag of theirs: they have no program
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
@@ -77,8 +80,16 @@ def command_line(process: Process, known: str = "") -> str:
 
 def has_variable(process: Process, assignment: bytes) -> bool:
     """Whether the program was started with `NAME=value` in its environment, as far as we may know."""
+    if process.dead:
+        return False
     with suppress(OSError):
-        return assignment in _contents(process.pid, "environ").split(b"\0")
+        for _ in range(EXEC_ATTEMPTS):
+            named = _contents(process.pid, "cmdline")
+            environment = _contents(process.pid, "environ")
+            if named or environment:
+                return assignment in environment.split(b"\0")
+            # Between two programs a process shows neither: it is just being given the new one's.
+            time.sleep(0.001)
     return False
 
 
@@ -153,7 +164,7 @@ def _read(pid: int) -> Process | None:
     # The name, in parentheses, may itself hold spaces and parentheses.
     head, _, rest = line.rpartition(b")")
     fields = rest.split()
-    if len(fields) < 20:
+    if len(fields) < 20 or int(fields[6]) & _KERNEL_THREAD:
         return None
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     return Process(pid, int(fields[1]), int(fields[2]), fields[0] in b"ZX", int(fields[19]), f"[{name}]")
