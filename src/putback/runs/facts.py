@@ -14,7 +14,7 @@ from putback.records.change import Kind, State
 from putback.records.ledger import RunEnded, RunStarted, Snapshotted
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
-from putback.records.run import Exit
+from putback.records.run import Exit, RunStatus
 from putback.runs.evidence import LEDGER, MANIFEST, RECEIPT, Documents
 from putback.runs.ledger import Ledger
 from putback.runs.portable import holdings
@@ -94,7 +94,15 @@ class Facts:
             if entry.raw in changed or entry.raw in files:
                 raise ValueError(f"{entry.path} cannot have entered the capture: the manifest lists it")
             files[entry.raw] = entry.state
+        if not self.tells_all and tree_id(files) != after.tree:
+            raise Absent("the run was cut short: not every change need be in the ledger")
         return files
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether the ledger has to have every change: it has an end, and not that of an interrupted run."""
+        ended = self.ledger.ended
+        return ended is not None and ended.status is not RunStatus.INTERRUPTED
 
 
 def _there(event: T | None, name: str) -> T:
