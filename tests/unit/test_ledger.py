@@ -368,6 +368,8 @@ FAULTS: list[tuple[str, bytes, list[tuple[Code, int]]]] = [
     ("missing field of the data", edited(3, b'"by":"exit",', b""), [(Code.BAD_DATA, 3)]),
     ("null", edited(3, b'"code":0', b'"code":null'), [(Code.NOT_CANONICAL, 3), (Code.WRONG_HASH, 3)]),
     ("a float", edited(3, b'"code":0', b'"code":0.5'), [(Code.BAD_DATA, 3)]),
+    ("damaged snapshot of the tree after", edited(4, b'"files":1', b'"files":-1'), [(Code.BAD_DATA, 4)]),
+    ("damaged run.start", edited(1, b"{", b"("), [(Code.NOT_AN_EVENT, 1)]),
     ("negative size", edited(2, b'"bytes":2', b'"bytes":-2'), [(Code.BAD_DATA, 2)]),
 ]
 
@@ -383,6 +385,8 @@ LINKED: list[tuple[str, bytes, list[Code]]] = [
     ("wrong prev", relinked(2, prev="0" * 64), [Code.BROKEN_CHAIN, Code.BROKEN_CHAIN]),
     ("prev is no hash", relinked(2, prev="g"), [Code.BROKEN_CHAIN, Code.WRONG_HASH, Code.BROKEN_CHAIN]),
     ("time of another form", relinked(11, ts="2023-11-14 22:13:20.000000Z"), [Code.BAD_TIME]),
+    ("time without a fraction", relinked(11, ts="2023-11-14T22:13:21Z"), [Code.BAD_TIME]),
+    ("time with an offset", relinked(11, ts="2023-11-14T22:13:20.000000+00:00"), [Code.BAD_TIME]),
     ("no such day", relinked(11, ts="2023-02-30T22:13:20.000000Z"), [Code.BAD_TIME]),
     (
         "time in other digits",
@@ -454,6 +458,7 @@ def test_events_of_others_are_chained_and_not_understood() -> None:
     assert codes(data.replace(b'"b":[1,', b'"b":[ 1,')) == [(Code.NOT_CANONICAL, 2)]
     assert codes(chain(other, START)) == [(Code.OUT_OF_ORDER, 1)]
     assert codes(chain(START, END, other)) == [(Code.OUT_OF_ORDER, 3)]
+    assert codes(chain(START, BEFORE, EXIT, AFTER, A, other, A)) == [(Code.OUT_OF_ORDER, 7)]
 
 
 @pytest.mark.parametrize("value", [1.5, True, None, [False], {"a": None}])

@@ -150,7 +150,6 @@ def test_a_plan_needs_neither_disk_nor_store_nor_git(monkeypatch: pytest.MonkeyP
     assert len(made.steps) == 6 and len(made.digest) == 64 and b'"action":"recreate"' in printed
 
 
-@pytest.mark.requirement("D2")
 def test_without_contents_no_path_is_put_back() -> None:
     """Nor is anything removed: what a run moved would be lost from the tree."""
     changes = [changed("moved", OLD, None), changed("to", None, OLD), changed("d", D, CLOSED)]
@@ -159,7 +158,6 @@ def test_without_contents_no_path_is_put_back() -> None:
     assert {item.reason for item in made.refused} == {"the run kept digests only, no contents"}
 
 
-@pytest.mark.requirement("D4")
 def test_what_the_manifest_does_not_cover_is_named_with_its_reason() -> None:
     uncovered = (
         NotCovered.at(b"big", reason=Reason.TOO_LARGE, size=1),

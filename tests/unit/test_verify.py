@@ -275,7 +275,6 @@ def test_a_rollback_that_did_nothing_is_none(files: Files) -> None:
     assert "nothing went back" in consistent(files.load(), *nothing)["rollback in receipt"]
 
 
-@pytest.mark.requirement("D17")
 @pytest.mark.parametrize(
     ("edits", "words"),
     [

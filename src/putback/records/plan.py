@@ -30,9 +30,10 @@ class Policy(enum.StrEnum):
 
 
 class Step(AtPath, frozen=True, omit_defaults=True, kw_only=True):
-    """`now` is what the safety capture holds at the path, `goal` what the step makes of it; None means absent.
+    """`now` is what is at the path, `goal` what the step makes of it; None means absent.
 
-    The applier refuses the step where it finds anything but `now`.
+    What is there, the safety capture says or, in a plan made from a run's documents alone, these do. The applier
+    refuses the step where it finds anything but `now`.
     """
 
     action: Action

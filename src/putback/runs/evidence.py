@@ -19,7 +19,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from putback.errors import IntegrityError, StorageError
-from putback.fs.durable import write_new_file
+from putback.fs.durable import sync_directory, write_new_file
 from putback.records import document
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
@@ -99,6 +99,8 @@ class Evidence:
             except FileExistsError:
                 if not _holds(path, data):
                     raise IntegrityError(f"another {path.name} is there already: {str(path)!r}") from None
+                # Whoever wrote it may have been killed before its name was durable.
+                sync_directory(self.folder)
         except OSError as error:
             raise StorageError(f"cannot write {str(path)!r}: {error.strerror}") from error
         return hashlib.sha256(data).hexdigest()
