@@ -47,7 +47,7 @@ def _store_changes(facts: Facts, store: StoreView) -> Iterator[str]:
     before, after = _capture(facts.before.capture), _capture(facts.after.capture)
     if store.files_tree(before) is None or store.files_tree(after) is None:
         raise Absent("a capture is not in the store")
-    told = {change.raw: (_node(change.before), _node(change.after)) for change in facts.ledger.changes}
+    told = {path: (_node(change.before), _node(change.after)) for path, change in facts.changes}
     for change in store.changes(before, after):
         if change.path not in told and not facts.tells_all:
             continue

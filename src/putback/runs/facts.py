@@ -11,7 +11,7 @@ from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.trees import build_trees
 from putback.paths import RelPath
 from putback.records.change import Kind, State
-from putback.records.ledger import RunEnded, RunStarted, Snapshotted
+from putback.records.ledger import Changed, RunEnded, RunStarted, Snapshotted
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
 from putback.records.run import Exit, RunStatus
@@ -78,11 +78,16 @@ class Facts:
         return holdings(self.manifest)
 
     @cached_property
+    def changes(self) -> list[tuple[RelPath, Changed]]:
+        """Every change with its path, checked once."""
+        return [(change.raw, change) for change in self.ledger.changes]
+
+    @cached_property
     def final(self) -> dict[RelPath, State]:
         """Every file and link after the run: the manifest, the changes and what left and entered."""
-        after, ledger = self.after, self.ledger
+        after = self.after
         files = {entry.raw: entry.state for entry in self.manifest.files}
-        changed = {change.raw: change for change in ledger.changes}
+        changed = dict(self.changes)
         for path, change in changed.items():
             files.pop(path, None)
             if change.after is not None and change.after.kind is not Kind.DIRECTORY:

@@ -178,21 +178,21 @@ def _tree_after(facts: Facts) -> Iterator[str]:
 
 
 def _changes(facts: Facts) -> Iterator[str]:
-    for change in facts.ledger.changes:
+    for path, change in facts.changes:
         if change.before == change.after:
-            yield f"{paths.quote(change.raw)}: nothing changed"
-        yield from _impossible(change.raw, change.before)
-        yield from _impossible(change.raw, change.after)
+            yield f"{paths.quote(path)}: nothing changed"
+        yield from _impossible(path, change.before)
+        yield from _impossible(path, change.after)
 
 
 def _changes_before(facts: Facts) -> Iterator[str]:
     held = facts.held
-    for change in facts.ledger.changes:
-        states = held.get(change.raw, [])
+    for path, change in facts.changes:
+        states = held.get(path, [])
         if change.before is None and states:
-            yield f"{paths.quote(change.raw)}: was not there, the manifest lists it"
+            yield f"{paths.quote(path)}: was not there, the manifest lists it"
         elif change.before is not None and change.before not in states:
-            yield f"{paths.quote(change.raw)}: was not so in the manifest"
+            yield f"{paths.quote(path)}: was not so in the manifest"
 
 
 def _counts(facts: Facts) -> Iterator[str]:
@@ -271,7 +271,7 @@ def _rollback(facts: Facts) -> Iterator[str]:
         yield from differ("applied", event.applied, len(event.paths))
         if event.applied <= 0:
             yield "applied, and nothing went back"
-        elif not {item.raw for item in event.paths} <= {change.raw for change in facts.ledger.changes}:
+        elif not {item.raw for item in event.paths} <= dict(facts.changes).keys():
             yield "a path went back that the run had not changed"
     if part != told:
         yield "the receipt tells another rollback than the ledger"
