@@ -370,6 +370,13 @@ FAULTS: list[tuple[str, bytes, list[tuple[Code, int]]]] = [
     ("a float", edited(3, b'"code":0', b'"code":0.5'), [(Code.BAD_DATA, 3)]),
     ("damaged snapshot of the tree after", edited(4, b'"files":1', b'"files":-1'), [(Code.BAD_DATA, 4)]),
     ("damaged run.start", edited(1, b"{", b"("), [(Code.NOT_AN_EVENT, 1)]),
+    ("type with a quote", edited(11, b'"run.end"', b'"x-\\""'), [(Code.UNKNOWN_TYPE, 11)]),
+    ("time with a quote", edited(11, b'"ts":"2', b'"ts":"\\"'), [(Code.BAD_TIME, 11)]),
+    (
+        "hash with a quote",
+        edited(11, b'"hash":"', b'"hash":"\\"'),
+        [(Code.NOT_CANONICAL, 11), (Code.WRONG_HASH, 11)],
+    ),
     ("negative size", edited(2, b'"bytes":2', b'"bytes":-2'), [(Code.BAD_DATA, 2)]),
 ]
 
@@ -518,6 +525,12 @@ def test_what_a_document_says_cannot_move_a_cursor() -> None:
     data = edited(3, b'"code":0', b'"code":0,"\\u001b[2J":1')
     (fault,) = read(data)[1].faults.found
     assert "\x1b" not in str(fault) and str(fault).startswith("line 3: ")
+
+
+def test_a_line_that_is_no_event_is_passed_over() -> None:
+    found = ledger.read(io.BytesIO(edited(8, b"{", b"(")))
+    assert found.started == START and found.count == len(WHOLE) and found.complete
+    assert all(isinstance(event, events.Event) for event in events.Reader(io.BytesIO(b"?\n" + chain(START))))
 
 
 def test_the_whole_ledger_keeps_the_first_of_what_stands_once() -> None:

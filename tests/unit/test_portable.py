@@ -60,6 +60,7 @@ class Row:
 ROWS = [
     Row("content", OLD, NEW, "restore"),
     Row("mode", OLD, RUNNABLE, "restore"),
+    Row("no permission at all", file(b"old", 0), NEW, "restore"),
     Row("link for a file", OLD, LINK, "restore"),
     Row("file for a link", LINK, OLD, "restore"),
     Row("directory for a file", OLD, D, "restore"),
@@ -354,7 +355,7 @@ def test_the_root_is_what_all_three_say(tmp_path: Any) -> None:
 @pytest.mark.requirement("D12")
 @pytest.mark.parametrize("which", ["receipt", "ledger", "manifest"])
 @pytest.mark.parametrize(
-    "root", ["/", "/home/v", "/home/u/project/", "/home/u/../u/project", "project", "", "/a\0b"]
+    "root", ["/", "/home/v", "/home/u/project/", "/home/u/../u/project", "project", "", "/a\0b", "//home"]
 )
 def test_roots_that_differ_are_all_told_and_none_is_chosen(tmp_path: Any, which: str, root: str) -> None:
     found = Run().build(tmp_path).load()
