@@ -291,7 +291,7 @@ class FakeStore:
         return self.trees.get(capture)
 
     def changes(self, before: str, after: str) -> Iterable[Change]:
-        assert (before, after) == CAPTURES
+        assert (before, after) == CAPTURES and {before, after} <= self.trees.keys()
         return self.differences
 
     def damaged(self, digests: Iterable[str]) -> Iterator[str]:

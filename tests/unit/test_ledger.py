@@ -217,6 +217,8 @@ def test_a_full_disk_ends_the_ledger_until_it_is_reopened(tmp_path: Path, monkey
     with pytest.raises(StorageError, match="an earlier write failed"):
         writer.append(EXIT, sync=True)
     with pytest.raises(StorageError, match="an earlier write failed"):
+        writer.append(AFTER, sync=False)
+    with pytest.raises(StorageError, match="an earlier write failed"):
         writer.sync()
     writer.close()
     assert codes(path.read_bytes()) == [(Code.TORN_TAIL, 2)]
@@ -534,11 +536,15 @@ def test_a_line_that_is_no_event_is_passed_over() -> None:
 
 
 def test_the_whole_ledger_keeps_the_first_of_what_stands_once() -> None:
-    later = msgspec.structs.replace(EXIT, code=7)
-    found = ledger.read(io.BytesIO(chain(START, BEFORE, EXIT, later, AFTER, A, BREACH, DECLINED, END)))
+    replace = msgspec.structs.replace
+    again: list[EventData] = [replace(START, tool="x"), replace(BEFORE, files=7), replace(EXIT, code=7)]
+    again += [replace(AFTER, files=7), replace(DECLINED, reason="x"), replace(END, created=7)]
+    events = [START, BEFORE, EXIT, AFTER, A, BREACH, DECLINED, END]
+    found = ledger.read(io.BytesIO(chain(*events, *again)))
     assert (found.started, found.before, found.exit, found.after) == (START, BEFORE, EXIT, AFTER)
     assert (found.changes, found.breaches, found.rollback, found.ended) == ([A], [BREACH], DECLINED, END)
-    assert found.complete and found.count == 9 and [fault.line for fault in found.faults] == [4]
+    assert found.complete and found.count == 14
+    assert [fault.line for fault in found.faults] == [9, 10, 11, 12, 13, 14]
 
 
 def test_times_sort_as_text() -> None:

@@ -100,6 +100,22 @@ def test_what_is_absent_is_skipped_and_never_passed(files: Files, absent: str) -
         "ledger": ("ledger.jsonl", "ledger chain", "ledger complete", "tree before", "changes", "run id", "root"),
     }
     assert all(found[name] is Result.SKIP for name in needing[absent])
+    left = {"run id", "discipline"} if absent != "ledger" else {"tree of the manifest", "limits disclosure"}
+    assert all(found[name] is Result.PASS for name in left), "what is there is checked all the same"
+
+
+def test_a_check_that_is_skipped_says_why(files: Files) -> None:
+    def why(manifest: bytes | None) -> str:
+        checks = verify(files.with_(manifest=manifest).load())
+        return next(check.detail for check in checks if check.name == "tree before")
+
+    assert why(None) == "no manifest.json" and why(b"{}") == "manifest.json was not taken"
+
+
+def test_the_manifest_of_a_run_that_goes_on_is_checked(files: Files) -> None:
+    assert files.ledger
+    begun = files.with_(ledger=b"".join(files.ledger.splitlines(keepends=True)[:2]), receipt=None)
+    assert results(verify(begun.load()))["manifest digest in fs.snapshot"] is Result.PASS
 
 
 def test_nothing_at_all_is_skipped() -> None:
@@ -132,6 +148,8 @@ def test_an_interrupted_run_need_not_tell_every_change(files: Files) -> None:
     found = results(verify(interrupted, store))
     assert found["tree after"] is found["files after"] is Result.SKIP
     assert found["changes against captures"] is Result.PASS
+    whole = edited(files.load(), "ledger.ended.status", RunStatus.INTERRUPTED)
+    assert results(verify(whole, store))["tree after"] is Result.PASS
     other = edited(interrupted, "ledger.changes.0.after.mode", 0o600)
     assert "changes against captures" in failed(other, store)
 
@@ -204,6 +222,8 @@ CHANGES = [
     ("tree after", "ledger.after.entered", ()),
     ("tree after", "ledger.after.entered.0.path", "keep"),
     ("tree after", "ledger.after.entered.0.path", "new"),
+    ("tree after", "ledger.after.entered", lambda old: (*old, *listing({b"keep": file(b"the same\n")})[0])),
+    ("tree after", "ledger.after.entered", lambda old: (*old, *listing({b"new": file(b"created\n")})[0])),
     ("files after", "ledger.after.files", 99),
     ("files after", "ledger.after.bytes", 99),
     ("counts of changes", "ledger.ended.created", 9),
@@ -218,6 +238,7 @@ CHANGES = [
     ("breaches in receipt", "receipt.breaches", ()),
     ("breaches in receipt", "receipt.breaches.0.measured", "9"),
     ("breaches in receipt", "receipt.session.status", RunStatus.FINISHED),
+    ("breaches in receipt", "receipt.session.status", RunStatus.INTERRUPTED),
     ("rollback in receipt", "receipt.ops.rollback", None),
     ("rollback in receipt", "ledger.rollback", None),
     ("rollback in receipt", "receipt.ops.rollback.applied", 3),
@@ -518,6 +539,11 @@ def test_the_id_of_a_tree_is_the_one_that_git_gives(tmp_path: Path) -> None:
     states[b"a link"] = link(b"to nowhere")
     bare.add_with_git(list(states))
     assert tree_id(states) == bare.git("write-tree").decode().strip()
+
+
+def test_a_tree_has_ids_of_sha256() -> None:
+    with pytest.raises(ValueError, match="no sha256"):
+        tree_id({b"a": State(kind=Kind.FILE, mode=0o644, digest="00" * 20)})  # type: ignore[dict-item]
 
 
 def test_a_tree_of_directories_is_none() -> None:

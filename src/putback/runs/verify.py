@@ -147,12 +147,10 @@ def _manifest_entries(facts: Facts) -> Iterator[str]:
         if any(one >= other for one, other in pairwise(names)):
             yield "paths are not in order, or come twice"
     for path, states in facts.held.items():
-        if len(states) > 1:
-            yield f"{paths.quote(path)} is a file and a directory"
         for state in states:
             yield from _impossible(path, state)
     if len(facts.held) != len(manifest.files) + len(manifest.directories):
-        yield "a directory among the files, or a path twice"
+        yield "a directory among the files, or a path that is listed twice"
 
 
 def _impossible(path: bytes, state: State | None) -> Iterator[str]:
