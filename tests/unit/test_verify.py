@@ -202,6 +202,7 @@ CHANGES = [
     ("files before", "ledger.before.bytes", 99),
     ("files before", "ledger.before.not_covered", 0),
     ("files before", "ledger.before.left", (AtPath(path="keep"),)),
+    ("files before", "ledger.before.entered", listing({b"keep": file(b"")})[0]),
     ("changes", "ledger.changes.4.after", lambda old: None),
     ("changes", "ledger.changes.0.after.digest", ""),
     ("changes", "ledger.changes.0.after.mode", 0o1644),
@@ -356,6 +357,12 @@ def test_a_changed_change_differs_from_the_captures(files: Files) -> None:
         number = 4 if place == "path" else 0
         documents = edited(files.load(), f"ledger.changes.{number}.{place}", value)
         assert "changes against captures" in failed(documents, FakeStore.of(files))
+
+
+def test_what_was_found_counts_though_the_rest_is_absent(files: Files) -> None:
+    store = FakeStore.of(files)
+    store.trees[CAPTURES[0]] = "0" * 64
+    assert "captures in the store" in failed(edited(files.load(), "ledger.after.capture", ""), store)
 
 
 def test_a_run_that_the_history_does_not_have_is_skipped(files: Files) -> None:
