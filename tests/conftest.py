@@ -23,7 +23,8 @@ hypothesis.settings.load_profile("default")
 # Hundreds of cases each, or many processes: short one by one, long together.
 _SLOW = (
     *("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unavailable"),
-    *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness"),
+    *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness", "unit/test_runs"),
+    *("unit/test_hostile_documents", "unit/test_hostile_runs", "unit/test_supervisor_terminal"),
 )
 
 

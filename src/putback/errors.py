@@ -5,7 +5,10 @@
     │   ├── MalformedId           not an id, a prefix of one, or @n
     │   ├── UnknownId             well formed, but nothing has it
     │   ├── AmbiguousId           a prefix of several
-    │   └── UnsafePath            outside the workspace, or a name no capture may hold
+    │   ├── UnsafePath            outside the workspace, or a name no capture may hold
+    │   ├── RootDisagreement      a run's documents do not agree on the tree, or mean another one
+    │   ├── CommandNotFound  127  the command to run does not exist
+    │   └── NotExecutable    126  it exists, but cannot be run
     ├── FailedError           1   something that was asked for could not be done
     │   ├── StorageError          the operating system refused a read or a write
     │   └── NothingToUndo         the undo list (or the redo list) is empty
@@ -68,6 +71,26 @@ class UnsafePath(UsageError):
     """A path that leaves the workspace or that has a component no capture may hold."""
 
     code = "unsafe_path"
+
+
+class RootDisagreement(UsageError):
+    """The documents of a run name different trees, or another one than this; the user has to say which."""
+
+    code = "root_disagreement"
+
+
+class CommandNotFound(UsageError):
+    """The command to run does not exist. The exit code is the one a shell gives."""
+
+    code = "command_not_found"
+    exit_code = 127
+
+
+class NotExecutable(UsageError):
+    """The command to run exists but is no program, or one that we may not run. The exit code is a shell's."""
+
+    code = "not_executable"
+    exit_code = 126
 
 
 class FailedError(PutbackError):

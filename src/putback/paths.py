@@ -118,4 +118,7 @@ def encode_b64(raw: bytes) -> str:
 
 def decode_b64(encoded: str) -> bytes:
     """Raises ValueError on anything but canonical base64."""
-    return base64.b64decode(encoded, validate=True)
+    raw = base64.b64decode(encoded, validate=True)
+    if encode_b64(raw) != encoded:
+        raise ValueError("base64 with stray bits")
+    return raw

@@ -10,24 +10,24 @@ ws.undo()
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from putback import config
-from putback.errors import StorageError, UnknownId, UnknownStateError, UnsuitableRoot, UsageError
-from putback.fs import lock
+from putback.errors import PutbackError, StorageError, UnknownId, UnsuitableRoot
 from putback.git import command, user_repo
+from putback.opening import session
 from putback.paths import RelPath, from_argument, quote
-from putback.progress import SILENT, Progress, Shield
-from putback.records.history import Entry
+from putback.progress import SILENT, Progress
+from putback.records.history import Entry, EntryKind
 from putback.records.plan import Policy
+from putback.records.run import Discipline
 from putback.store.history import History
-from putback.store.layout import Store, WorkspacePaths, default_store
+from putback.store.layout import Store, WorkspacePaths, check_place, default_store
 
 # The modules of `ops` are imported by the methods that use them: start-up is part of the cost of every call, and
 # most calls need few of them.
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from putback.ops.snapshot import Snapshot
     from putback.ops.status import WorkspaceStatus
     from putback.records.change import Node
-
-_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo", "run"})
+    from putback.records.run import Limits
+    from putback.runs.catalog import Runs
+    from putback.runs.close import RunResult
 
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Confirm = Callable[["Prepared"], bool]
@@ -91,7 +92,7 @@ class Workspace:
             raise StorageError(f"no such directory: {quote(start)}")
         root = user_repo.toplevel(start) or start
         place = Path(os.path.realpath(default_store() if store is None else os.fsdecode(store)))
-        _check_store(place, Path(os.fsdecode(root)))
+        check_place(place, Path(os.fsdecode(root)))
         where = Store(place).workspace(root)
         chosen = (
             config.load(Path(os.fsdecode(root)), config.user_file(), overrides, forgive=forgive)
@@ -135,8 +136,19 @@ class Workspace:
         """One entry: its record, its capture's record, and for a span what it changed."""
         from putback.ops import compare
 
-        with self._session("show", asked) as session:
-            return compare.describe(session, asked)
+        try:
+            with self._session("show", asked) as session:
+                shown = compare.describe(session, asked)
+        except UnknownId:
+            run = self.runs.find(asked)
+            if run is None:
+                raise
+            raise run.not_over() from None
+        if shown.entry is None or shown.entry.kind is not EntryKind.RUN:
+            return shown
+        from putback.runs import tell
+
+        return tell.with_evidence(shown, self._paths.runs / shown.entry.id)
 
     def files(self, asked: str, path: PathArgument | None = None) -> dict[RelPath, Node]:
         """The paths that a capture holds, in path order; empty directories are in it, others are not."""
@@ -171,18 +183,106 @@ class Workspace:
 
         Whatever is about to be replaced or removed is captured first, so that `undo` can take this back. A
         snapshot overwrites and reports; it removes only what some capture held, with `exact` also what none did.
-        A span refuses each path that has changed since, unless `force`. `paths` bound what is touched; a path
+        A span refuses each path that has changed since, unless `force`; a run is taken back by its documents, and
+        closed first where its supervisor was killed. `paths` bound what is touched; a path
         that neither the captures nor the disk know raises UnsafePath. With `dry_run`, or where `confirm` answers
         no, nothing is touched.
         """
         from putback.ops import compare
 
         scope = self._scope(paths)
+        killed = self.runs.find(asked)
+        if killed is not None:
+            self.runs.close(killed)
 
         def target(session: Session) -> tuple[Target, Policy]:
-            return compare.restore_target(session, asked, scope)
+            run = session.run_entry(asked)
+            if run is None:
+                return compare.restore_target(session, asked, scope)
+            from putback.runs import restore
+
+            return restore.of_entry(session, run, self._paths.runs / run.id), Policy.REFUSE
 
         return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked)
+
+    def restore_documents(
+        self,
+        folder: PathArgument,
+        *,
+        insist: bool = False,
+        paths: Iterable[PathArgument] = (),
+        force: bool = False,
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Restored:
+        """Take back the run whose documents lie in `folder`, wherever they came from.
+
+        They choose what is done, never where: with `insist` it is this tree that is meant, else all of them must
+        name it, or RootDisagreement is raised. A step that the store's captures contradict is refused.
+        """
+
+        def target(session: Session) -> tuple[Target, Policy]:
+            from putback.runs import restore
+            from putback.runs.evidence import Evidence
+
+            documents = Evidence(Path(os.fsdecode(folder))).load()
+            return restore.target(session, documents, insist=insist), Policy.REFUSE
+
+        return self._restore("restore", target, self._scope(paths), False, force, dry_run, confirm)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a run that the configuration sets."""
+        from putback.runs.run import configured_limits
+
+        return configured_limits(self._settings.run)
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        snapshot: bool | None = None,
+        rollback_on_breach: bool | None = None,
+        limits: Limits | None = None,
+        leftovers: str | None = None,
+        output: int | None = None,
+    ) -> RunResult:
+        """Run a command in the directory that the workspace was opened at, and record what it does to the tree.
+
+        With `snapshot` contents are kept, so that the run can be taken back; `rollback_on_breach` implies it, and
+        takes it back where one of the `limits` is broken. What is None comes from the configuration. `output` is
+        a file descriptor in place of standard output. Raises OverBudget before the command is started, and
+        CommandNotFound or NotExecutable.
+        """
+        from putback.runs import run as runs
+
+        self._check_root()
+        request = runs.request(
+            self._settings.run,
+            tuple(command),
+            Path(os.fsdecode(self._typed_in)),
+            snapshot=snapshot,
+            rollback_on_breach=rollback_on_breach,
+            limits=self.limits if limits is None else limits,
+            leftovers=leftovers,
+            output=output,
+        )
+        contents = request.discipline is Discipline.CONTENTS
+        earlier = {run.id for run in self.runs.unfinished()}
+        try:
+            return runs.run(self._paths, lambda: self._session("run", create=True, contents=contents), request)
+        except PutbackError as error:
+            for run in self.runs.killed():
+                if run.id not in earlier:
+                    error.hint = _unclosed(error.hint, run.id, contents)
+            raise
+
+    @property
+    def runs(self) -> Runs:
+        """The runs of this workspace: their evidence, and those that have no end."""
+        from putback.runs.catalog import Runs
+
+        return Runs(self._paths, lambda contents: self._session("run", contents=contents))
 
     def undo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
         """Take back the newest entry that did something; again goes further back.
@@ -239,7 +339,15 @@ class Workspace:
         from putback.ops.restore import Options, Restored
 
         with self._session(name, asked) as session:
-            interrupted = self._check_known(session, name)
+            interrupted = recover.inspect(session) is not None
+            if interrupted and name != "restore":
+                # A restore names its goal and captures everything as it is first; undo and redo would build on it.
+                recover.check_known(session)
+            if name in ("undo", "redo"):
+                # The newest thing that was done is that run, of which the history may not know yet.
+                from putback.runs import unfinished
+
+                unfinished.check_closed(self._paths)
             target, policy = find(session)
             options = Options(scope, Policy.FORCE if force and policy is Policy.REFUSE else policy, exact)
             prepared = restore.prepare(session, target, options)
@@ -248,19 +356,6 @@ class Workspace:
             if interrupted:
                 recover.resolve(session, recover.Choice.KEEP)
             return msgspec.structs.replace(restore.carry_out(session, prepared), superseded=interrupted)
-
-    def _check_known(self, session: Session, name: str) -> bool:
-        """Whether a restore was interrupted. That blocks what would build on it, but a new restore, which names
-        its goal and captures everything as it is first, may go on."""
-        from putback.ops import recover
-
-        interrupted = recover.inspect(session)
-        if interrupted is not None and name != "restore":
-            raise UnknownStateError(
-                f"an interrupted restore left {len(interrupted.paths)} paths undecided",
-                hint="`putback recover` shows them and resolves the state",
-            )
-        return interrupted is not None
 
     def _check_root(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))
@@ -278,57 +373,18 @@ class Workspace:
     def _relative(self, argument: PathArgument) -> RelPath | None:
         return from_argument(self._paths.root, self._typed_in, os.fsencode(argument))
 
-    @contextmanager
     def _session(
         self, name: str, asked: str = "", *, create: bool = False, contents: bool = True
-    ) -> Iterator[Session]:
-        """Everything an operation works with, under the locks. Only `create` makes a store where there is none.
-
-        Without `contents` its captures keep digests alone.
-        """
-        shield = Shield(self._progress)
-        git = command.find(cancelled=shield.cancelled)
-        if not create and not self._paths.exists():
-            what = f"unknown id {asked!r}: " if asked else ""
-            raise UnknownId(
-                f"{what}nothing was ever captured of {quote(self._paths.root)}",
-                hint="`putback snapshot` takes the first capture",
-            )
-        self._paths.create(time.time_ns())
-        where, wait = self._paths, self._settings.store.lock_wait_seconds
-        try:
-            with ExitStack() as stack:
-                for file, shared in ((where.lock, False), (where.store.lock, True)):
-                    stack.enter_context(lock.hold(file, name, shared, wait, self._progress))
-                if not contents:
-                    from putback.ops.session import seed
-
-                    seed(where)
-                place = where if contents else where.digests()
-                bound = git.on(place.store.git_dir, work_tree=where.root, index=place.index)
-                early = bound.background(*command.MODIFIED) if name in _CAPTURING else None
-                # Imported while git is at work on the question that takes longest.
-                from putback.ops.session import open_session
-
-                yield open_session(
-                    stack, where, bound, self._settings, shield, early, strict=name != "recover", contents=contents
-                )
-        except OSError as error:
-            culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
-            raise StorageError(f"{name}: the system refused{culprit}: {error.strerror}") from error
+    ) -> AbstractContextManager[Session]:
+        return session(self._paths, self._settings, self._progress, name, asked, create=create, contents=contents)
 
 
-def _check_store(place: Path, root: Path) -> None:
-    """Refuse a store that would hold the workspace, or lie in a repository of the user's."""
-    if place == root or place in root.parents:
-        problem = f"the store {quote(os.fsencode(place))} would hold the workspace itself"
-    elif any(part.lower() == ".git" for part in place.parts):
-        problem = f"the store {quote(os.fsencode(place))} would lie inside a .git"
-    else:
-        return
-    raise UsageError(
-        f"{problem}; nothing was written", hint="name another directory with --store or $PUTBACK_STORE"
+def _unclosed(hint: str | None, run: str, contents: bool) -> str:
+    """What to do about a run that came to its end, but whose account could not be closed."""
+    then = (
+        f"`putback restore {run[:12]}` takes the run back" if contents else "`putback recover` tells what it did"
     )
+    return f"{hint}; then {then}" if hint else then
 
 
 def _by_undo(session: Session) -> tuple[Target, Policy]:

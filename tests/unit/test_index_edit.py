@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from putback.git.index import DamagedIndex, write_index
-from putback.git.index_edit import CachedTree, IndexEditor, edit_trees
+from putback.git.index_edit import MAX_DEPTH, CachedTree, IndexEditor, edit_trees, is_deep
 from putback.git.trees import Trees, build_trees
 
 NAMES = st.sampled_from([b"a", b"a.b", b"a-", b"b", b"c" * 250, b"\xff", b"d\n", b"z"])
@@ -52,11 +52,15 @@ def test_edits_are_what_a_new_index_would_be(
     editor = IndexEditor.read(folder / "index")
     changes = {path: None for path in old if path not in new} | {p: r for p, r in new.items() if old.get(p) != r}
     assert editor.trees is not None
-    made = edit_trees(editor.trees, changes, store.__getitem__)
-    editor.write(folder / "index", changes, editor.trees.payload())
+    edited, made = edit_trees(editor, changes)
+    successor = editor.write(folder / "index", changes, edited.payload(), edited)
     whole, wanted = written(folder, new)
     assert (folder / "index").read_bytes() == whole
-    assert editor.trees.oid == wanted.root
+    assert edited.oid == wanted.root
+    again = IndexEditor.read(folder / "index")
+    assert (successor.paths, successor.trees, successor.checksum) == (again.paths, again.trees, again.checksum)
+    assert dict(successor.records()) == dict(again.records()) == new
+    assert dict(editor.records()) == old and editor.trees == IndexEditor(body).trees
     assert dict(wanted.objects).items() <= (store | dict(made)).items()
 
 
@@ -77,9 +81,29 @@ def test_a_damaged_file_is_refused(tmp_path: Path, flip: int) -> None:
         IndexEditor(bytes(body))
 
 
-def test_a_path_cannot_become_a_file_and_a_directory() -> None:
-    entries = {b"a/b": record(1)}
-    trees = build_trees(entries)
-    root = CachedTree(1, trees.root, {b"a": CachedTree(1, trees.objects[0][0])})
-    with pytest.raises(ValueError, match="file and a directory"):
-        edit_trees(root, {b"a": record(2)}, dict(trees.objects).__getitem__)
+def test_a_path_cannot_become_a_file_and_a_directory(tmp_path: Path) -> None:
+    editor = IndexEditor(written(tmp_path, {b"a/b": record(1), b"c": record(2)})[0])
+    for path in (b"a", b"c/d"):
+        with pytest.raises(ValueError, match="file and a directory"):
+            edit_trees(editor, {path: record(2)})
+
+
+def test_trees_that_the_entries_do_not_bear_out_are_refused(tmp_path: Path) -> None:
+    entries = {b"a/b": record(1), b"a/c/d": record(2), b"x": record(3)}
+    body = written(tmp_path, entries)[0]
+    for wrong in (CachedTree(3), CachedTree(4), CachedTree(2), CachedTree(3, b"", {b"a": CachedTree(1)})):
+        editor = IndexEditor(body)
+        editor.trees = wrong
+        with pytest.raises(ValueError, match="the index does not"):
+            edit_trees(editor, {b"a/b": None})
+
+
+def test_trees_deeper_than_we_can_recurse_are_not_taken_from_the_index(tmp_path: Path) -> None:
+    paths = {b"d/" * 2000 + b"f": record(1), b"g": record(2)}
+    written(tmp_path, paths)
+    editor = IndexEditor.read(tmp_path / "whole")
+    assert editor.trees is None and dict(editor.records()) == paths
+    assert is_deep(paths) and not is_deep({b"d/" * MAX_DEPTH + b"f": None})
+    shallow = {b"d/" * MAX_DEPTH + b"f": record(1)}
+    written(tmp_path, shallow)
+    assert IndexEditor.read(tmp_path / "whole").trees is not None

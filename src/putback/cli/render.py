@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -16,6 +15,7 @@ from putback.records.change import Change, Kind
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.plan import Action, Outcome, Plan, Status
+from putback.records.run import RunStatus
 
 if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
@@ -58,13 +58,18 @@ def ago(seconds: float) -> str:
 
 def path(item: AtPath) -> str:
     """The path of a record."""
-    return printable(item.path.encode() if not item.path_b64 else item.raw)
+    return printable(item.name)
+
+
+def words(text: str) -> str:
+    """Text that names what others have named."""
+    return printable(text.encode("utf-8", "backslashreplace"))
 
 
 def snapshot(entry: Entry, capture: Capture) -> Iterator[str]:
     """What `putback snapshot` prints."""
     held = f"{count(entry.files, 'file')}, {size(entry.bytes)}"
-    yield f"captured {click.style(entry.short_id, bold=True)}  {held}  {printable(entry.message.encode())}"
+    yield f"captured {click.style(entry.short_id, bold=True)}  {held}  {words(entry.message)}"
     yield from coverage(capture)
 
 
@@ -79,13 +84,13 @@ def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"not kept: setuid, setgid or sticky bits of {', '.join(names[:3])}{more}"
     for warning in capture.warnings:
-        yield click.style(f"warning: {printable(warning.encode())}", fg="yellow")
+        yield click.style(f"warning: {words(warning)}", fg="yellow")
     if capture.ignored:
         yield f"left out by ignore rules: {count(capture.ignored, 'path')}"
 
 
 def _not_covered(item: NotCovered) -> str:
-    detail = f" ({item.detail})" if item.detail else ""
+    detail = f" ({words(item.detail)})" if item.detail else ""
     return f"{item.reason:<13} {path(item)}{detail}"
 
 
@@ -99,18 +104,28 @@ def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
 
 def history(entries: Sequence[Entry]) -> Iterator[str]:
     """What `putback list` prints."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
+    width = _columns() if sys.stdout.isatty() else 10_000
     wide = len(str(len(entries))) + 1
     number = 0
     for entry in entries:
-        snapshot = entry.kind is EntryKind.SNAPSHOT
-        amount = count(entry.files, "file") if snapshot else count(entry.applied, "path")
-        number += snapshot
-        place = f"@{number}" if snapshot else ""
+        number += entry.kind is not EntryKind.RESTORE
+        amount = {
+            EntryKind.SNAPSHOT: count(entry.files, "file"),
+            EntryKind.RESTORE: count(entry.applied, "path"),
+            EntryKind.RUN: count(entry.changed, "path"),
+        }[entry.kind]
+        place = "" if entry.kind is EntryKind.RESTORE else f"@{number}"
         line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
         room = max(10, width - len(line) - 2)
-        message = printable(entry.message.encode())
+        message = _how(entry) + words(entry.message)
         yield f"{line}  {message if len(message) <= room else message[: room - 1] + '…'}"
+
+
+def _how(entry: Entry) -> str:
+    """How a run came out, where that is worth a word."""
+    if entry.status in (None, RunStatus.FINISHED):
+        return f"[exit {entry.exit_code}] " if entry.exit_code else ""
+    return f"[{entry.status}] "
 
 
 def plan(item: Plan, *, everything: bool) -> Iterator[str]:
@@ -118,7 +133,7 @@ def plan(item: Plan, *, everything: bool) -> Iterator[str]:
     lines = [f"would {_verb(step.action):<9} {path(step)}" for step in item.steps]
     yield from _some(lines, everything)
     for refused in item.refused:
-        yield click.style(f"refused         {path(refused)}: {refused.reason}", fg="red")
+        yield click.style(f"refused         {path(refused)}: {words(refused.reason)}", fg="red")
     yield from _left(item, everything)
     changing = count(len(item.steps), "path")
     yield f"{changing} would change, {len(item.refused)} refused, {len(item.left)} left alone"
@@ -130,15 +145,15 @@ def _verb(action: Action) -> str:
 
 def restored(item: Restored, *, everything: bool) -> Iterator[str]:
     """What was done, one line a path; refusals and failures are never left out."""
-    good = [outcome for outcome in item.outcomes if outcome.status not in _BAD]
-    yield from _some([_outcome(outcome) for outcome in good], everything)
-    for outcome in item.outcomes:
-        if outcome.status in _BAD:
-            yield click.style(_outcome(outcome), fg="red")
+    good = [one for one in item.outcomes if one.status not in _BAD]
+    yield from _some([outcome(one) for one in good], everything)
+    for one in item.outcomes:
+        if one.status in _BAD:
+            yield click.style(outcome(one), fg="red")
     yield from _left(item.plan, everything)
     if item.superseded:
         yield "an earlier restore that was interrupted is given up for this one; `putback list` has it"
-    bad = sum(outcome.status in _BAD for outcome in item.outcomes)
+    bad = sum(one.status in _BAD for one in item.outcomes)
     summary = f"{count(item.applied, 'path')} put back"
     if bad:
         summary += f", {bad} not"
@@ -148,14 +163,15 @@ def restored(item: Restored, *, everything: bool) -> Iterator[str]:
     yield summary
 
 
-def _outcome(outcome: Outcome) -> str:
-    reason = f"  ({outcome.reason})" if outcome.reason else ""
-    return f"{outcome.status:<10} {path(outcome)}{reason}"
+def outcome(item: Outcome) -> str:
+    """What became of one path."""
+    reason = f"  ({words(item.reason)})" if item.reason else ""
+    return f"{item.status:<10} {path(item)}{reason}"
 
 
 def _left(item: Plan, everything: bool) -> Iterator[str]:
     if item.left:
-        yield from _some([f"left       {path(left)}  ({left.reason})" for left in item.left], everything)
+        yield from _some([f"left       {path(left)}  ({words(left.reason)})" for left in item.left], everything)
 
 
 def _some(lines: Sequence[str], everything: bool) -> Iterator[str]:
@@ -207,35 +223,45 @@ def patch(text: str) -> Iterator[str]:
             yield line
 
 
-def shown(item: Shown) -> Iterator[str]:
+def shown(item: Shown, *, everything: bool) -> Iterator[str]:
     """What `putback show` prints."""
     entry, record = item.entry, item.capture
     if entry is not None:
         yield f"{entry.kind} {click.style(entry.id, bold=True)}"
         yield f"  made      {when(entry.created_ns)}"
-        yield f"  message   {printable(entry.message.encode())}"
+        if entry.kind is not EntryKind.RUN:
+            yield f"  message   {words(entry.message)}"
         if entry.before:
             yield f"  before    {entry.before[:12]}   after {entry.after[:12]}"
-    yield f"  tree      {count(record.files, 'file')}, {size(record.bytes)}, of {printable(record.root.encode())}"
+    if item.receipt is not None:
+        from putback.cli import render_run
+
+        yield from render_run.receipt(item.receipt)
+    elif record is not None:
+        yield from _capture(record)
+    if item.comparison is not None:
+        lines = [f"{letter.decode()}  {printable(name)}" for letter, name in name_status(item.comparison.changes)]
+        yield from _some(lines, everything)
+    for declined in entry.declined if entry is not None else ():
+        yield click.style(outcome(declined), fg="red")
+
+
+def _capture(record: Capture) -> Iterator[str]:
+    yield f"  tree      {count(record.files, 'file')}, {size(record.bytes)}, of {words(record.root)}"
     if record.scope:
         yield f"  only      {', '.join(path(part) for part in record.scope)}"
     if record.repository is not None:
-        branch = printable(record.repository.branch.encode()) or "detached"
+        branch = words(record.repository.branch) or "detached"
         yield f"  git       {record.repository.head[:12] or 'no commit'} ({branch})"
     yield from coverage(record, everything=True)
-    if item.comparison is not None:
-        for letter, name in name_status(item.comparison.changes):
-            yield f"{letter.decode()}  {printable(name)}"
-    for declined in entry.declined if entry is not None else ():
-        yield click.style(_outcome(declined), fg="red")
 
 
 def interrupted(item: Interrupted) -> Iterator[str]:
     """Where the paths of an interrupted restore stand."""
-    yield f"interrupted: {printable(item.started.message.encode())}, begun {when(item.started.created_ns)}"
-    words = {"before": "as before", "after": "put back", "halfway": "halfway", "other": "something else"}
+    yield f"interrupted: {words(item.started.message)}, begun {when(item.started.created_ns)}"
+    standings = {"before": "as before", "after": "put back", "halfway": "halfway", "other": "something else"}
     for name, standing in item.paths.items():
-        yield f"{words[standing]:<14}  {printable(name)}"
+        yield f"{standings[standing]:<14}  {printable(name)}"
 
 
 def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
@@ -246,15 +272,21 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
     else:
         since = ago(now - item.last.created_ns / 1e9)
         yield f"protected: {root}"
-        yield f"  last      {item.last.short_id} {since}  {printable(item.last.message.encode())}"
+        yield f"  last      {item.last.short_id} {since}  {words(item.last.message)}"
         yield f"  history   {count(item.entries, 'entry', 'entries')}"
     place = printable(str(item.store).encode("utf-8", "surrogateescape"))
     yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
     for fault in item.damaged:
-        yield click.style(f"  damaged   {printable(fault.encode())}", fg="red")
+        yield click.style(f"  damaged   {words(fault)}", fg="red")
     if item.replaced:
         yield "  note      the directory is not the one that was captured: it was replaced at this path"
     if item.interrupted is not None:
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
         )
+
+
+def _columns() -> int:
+    import shutil  # slow to load, and only a terminal needs it
+
+    return shutil.get_terminal_size().columns

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import threading
@@ -291,8 +290,8 @@ def missing() -> GitUnavailable:
 def find(*, cancelled: Callable[[], bool] = lambda: False, time_limit: float = TIME_LIMIT_SECONDS) -> Git:
     """The git on PATH. Raises GitUnavailable where there is none or it is too old."""
     # A relative directory on PATH would be one of the workspace's, and the program in it anybody's.
-    trusted = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
-    program = shutil.which("git", path=os.pathsep.join(trusted)) if trusted else None
+    places = (os.path.join(folder, "git") for folder in os.get_exec_path() if os.path.isabs(folder))
+    program = next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
     if program is None:
         raise missing()
     git = Git(program, cancelled, time_limit)

@@ -211,19 +211,22 @@ def write_index(path: Path, entries: Entries, cache_tree: bytes | None) -> None:
     replace_index(path, _serialize(entries, cache_tree))
 
 
-def replace_index(path: Path, body: bytes) -> None:
-    """Replace the index file by one with this content and its checksum; see `write_index`."""
+def replace_index(path: Path, body: bytes) -> bytes:
+    """Replace the index file by one with this content and its checksum, which is returned; see `write_index`."""
     lock = path.with_name(path.name + ".lock")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(lock, flags, 0o600)
     try:
         with open(descriptor, "wb", buffering=0) as file:
             os.fchmod(descriptor, 0o600)
-            _write_all(file.fileno(), body + sha256(body).digest())
+            checksum = sha256(body).digest()
+            _write_all(file.fileno(), body)
+            _write_all(file.fileno(), checksum)
         lock.replace(path)
     except BaseException:
         lock.unlink(missing_ok=True)
         raise
+    return checksum
 
 
 def _serialize(entries: Entries, cache_tree: bytes | None) -> bytes:

@@ -1,8 +1,8 @@
 """Change a few entries of a large index, and its trees, without taking all of it apart.
 
 An index of 100,000 entries is 10 MB; most captures touch ten of them. The file is cut at the entries that
-change, and of the tree objects only those above a change are made anew, out of the old ones that the TREE
-extension names. The result is byte for byte what writing everything would give.
+change, and of the tree objects only those above a change are made anew, out of the entries of their directories
+and the ids that the TREE extension has. The result is byte for byte what writing everything would give.
 
 Guaranteed: what is read was checked against its checksum. Not done here: locking, and deciding what may be in a
 tree; see `git.index`.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,11 @@ from putback.git.index import (
 from putback.git.objectid import OID_BYTES, object_id
 from putback.git.trees import MODE_TEXT, TREE_TEXT
 
+# Trees are edited by recursion; deeper ones are built anew, out of the paths.
+MAX_DEPTH = 100
+
 Changes = Mapping[bytes, bytes | None]
-ReadTree = Callable[[bytes], bytes]
+Items = dict[bytes, tuple[bytes, bytes]]
 
 
 @dataclass
@@ -51,13 +54,17 @@ class CachedTree:
 
 
 class IndexEditor:
-    """An index file, cut into entries. `paths` are in order; `trees` is None where the file does not say."""
+    """An index file, cut into entries. `paths` are in order; `trees` is None where the file does not say.
+
+    `checksum` is the file's own, at its end.
+    """
 
     def __init__(self, data: bytes) -> None:
         version, count, end = check_frame(data)
         if version != 2:
             raise DamagedIndex(f"index version {version} has no fixed cuts")
         self._data = data
+        self.checksum = data[end:]
         self.paths: list[bytes] = []
         self._cuts: list[int] = []
         try:
@@ -85,25 +92,81 @@ class IndexEditor:
         for path, start in zip(self.paths, self._cuts, strict=False):
             yield path, self._data[start : start + RECORD_BYTES]
 
-    def write(self, path: Path, changes: Changes, cache_tree: bytes) -> None:
-        """Put an index file at `path` with the changes made; None removes an entry. Raises OSError."""
+    def write(self, path: Path, changes: Changes, payload: bytes, trees: CachedTree | None) -> IndexEditor:
+        """Put an index file at `path` with the changes made; None removes an entry. Raises OSError.
+
+        `payload` is what the file is to say of its trees, `trees` the same, where that is known. Returns what
+        reading that file would give; this index is as it was.
+        """
         view = memoryview(self._data)
         parts: list[bytes | memoryview] = [b""]
-        count = len(self.paths)
+        paths: list[bytes] = []
+        cuts: list[int] = []
         done = 0
+        end = HEADER_BYTES
         for name in sorted(changes):
             record = changes[name]
             at = bisect_left(self.paths, name, done)
             present = at < len(self.paths) and self.paths[at] == name
+            end = self._keep(done, at, end, paths, cuts)
             parts.append(view[self._cuts[done] : self._cuts[at]])
             done = at + present
-            count += (record is not None) - present
             if record is not None:
-                parts.append(serialize_entry(name, record))
+                entry = serialize_entry(name, record)
+                parts.append(entry)
+                paths.append(name)
+                cuts.append(end)
+                end += len(entry)
+        cuts.append(self._keep(done, len(self.paths), end, paths, cuts))
         parts.append(view[self._cuts[done] : self._cuts[-1]])
-        parts.append(tree_extension(cache_tree))
-        parts[0] = index_header(count)
-        replace_index(path, b"".join(parts))
+        parts.append(tree_extension(payload))
+        parts[0] = index_header(len(paths))
+        return self._successor(b"".join(parts), path, paths, cuts, trees)
+
+    def _keep(self, first: int, last: int, start: int, paths: list[bytes], cuts: list[int]) -> int:
+        """Add the entries from `first` to before `last`, from the position `start` on; returns where they end."""
+        paths += self.paths[first:last]
+        shift = start - self._cuts[first]
+        cuts += [cut + shift for cut in self._cuts[first:last]] if shift else self._cuts[first:last]
+        return self._cuts[last] + shift
+
+    def _successor(
+        self, body: bytes, path: Path, paths: list[bytes], cuts: list[int], trees: CachedTree | None
+    ) -> IndexEditor:
+        made = object.__new__(IndexEditor)
+        made.checksum = replace_index(path, body)
+        made._data, made.paths, made._cuts, made.trees = body, paths, cuts, trees
+        return made
+
+    def listing(self, tree: CachedTree, prefix: bytes, at: int) -> tuple[Items, dict[bytes, int]]:
+        """What the tree of the directory `prefix` holds, whose entries begin with number `at`, in tree order.
+
+        With it, for each directory below, the number of its first entry. Raises ValueError where `tree` is not
+        what the entries say.
+        """
+        items: Items = {}
+        starts: dict[bytes, int] = {}
+        paths, cuts, data, cut = self.paths, self._cuts, self._data, len(prefix)
+        end = at + tree.count
+        if tree.count and not (end <= len(paths) and paths[at][:cut] == paths[end - 1][:cut] == prefix):
+            raise ValueError(f"the index does not hold {prefix!r} as it says")
+        while at < end:
+            path = paths[at]
+            slash = path.find(b"/", cut)
+            if slash < 0:
+                start = cuts[at]
+                items[path[cut:]] = (MODE_TEXT[data[start + 24 : start + 28]], data[start + 40 : start + 72])
+                at += 1
+                continue
+            child = tree.below.get(path[cut:slash])
+            if child is None or child.count < 1:
+                raise ValueError(f"the index does not say what is in {path[:slash]!r}")
+            items[path[cut:slash]] = (TREE_TEXT, child.oid)
+            starts[path[cut:slash]] = at
+            at += child.count
+        if at != end or starts.keys() != tree.below.keys():
+            raise ValueError(f"the index does not hold {prefix!r} as it says")
+        return items, starts
 
     def _cut(self, count: int) -> int:
         """Find where the entries begin; returns where the last one ends."""
@@ -122,64 +185,74 @@ class IndexEditor:
         return start
 
 
-def edit_trees(trees: CachedTree, changes: Changes, read_tree: ReadTree) -> list[tuple[bytes, bytes]]:
-    """Make the changes in `trees`; returns the new tree objects (raw id, content), the root's last.
+def is_deep(changes: Changes) -> bool:
+    """Whether the changes are too far below the root for `edit_trees`."""
+    return any(path.count(b"/") > MAX_DEPTH for path in changes)
 
-    `read_tree` gives the content of an old tree. Raises ValueError where a path would be a file and a directory.
+
+def edit_trees(index: IndexEditor, changes: Changes) -> tuple[CachedTree, list[tuple[bytes, bytes]]]:
+    """The trees of an index with the changes made, and the new tree objects (raw id, content), the root's last.
+
+    The index has to have trees, and stays as it is; the changes are not deep. Raises ValueError where a path would
+    be a file and a directory.
     """
     grouped: dict[bytes, dict[bytes, bytes | None]] = {}
     for path, record in changes.items():
-        directory, _, name = path.rpartition(b"/")
-        grouped.setdefault(directory, {})[name] = record
+        cut = path.rfind(b"/") + 1
+        grouped.setdefault(path[:cut], {})[path[cut:]] = record
     wanted: dict[bytes, set[bytes]] = {b"": set()}
     for directory in grouped:
         while directory:
-            above, _, name = directory.rpartition(b"/")
-            wanted.setdefault(above, set()).add(name)
-            directory = above
-    objects: list[tuple[bytes, bytes]] = []
-    _edit(trees, b"", grouped, wanted, read_tree, objects)
-    return objects
+            cut = directory.rfind(b"/", 0, -1) + 1
+            wanted.setdefault(directory[:cut], set()).add(directory[cut:-1])
+            directory = directory[:cut]
+    assert index.trees is not None
+    edit = _Edit(index, grouped, wanted, [])
+    return edit.make(index.trees, b"", 0), edit.objects
 
 
-def _edit(
-    tree: CachedTree,
-    path: bytes,
-    grouped: Mapping[bytes, Mapping[bytes, bytes | None]],
-    wanted: Mapping[bytes, set[bytes]],
-    read_tree: ReadTree,
-    objects: list[tuple[bytes, bytes]],
-) -> None:
-    items = _parse_tree(read_tree(tree.oid)) if tree.oid else {}
-    files = grouped.get(path, {})
-    for name, record in files.items():
-        if record is None and name in items and items[name][0] != TREE_TEXT:
-            del items[name]
-            tree.count -= 1
-    for name in wanted.get(path, ()):
-        child = tree.below.get(name) or CachedTree()
-        if name in items and items[name][0] != TREE_TEXT:
-            raise ValueError(f"{path + b'/' + name!r} is a file and a directory")
-        before = child.count
-        _edit(child, path + b"/" + name if path else name, grouped, wanted, read_tree, objects)
-        tree.count += child.count - before
-        if child.count:
-            tree.below[name] = child
-            items[name] = (TREE_TEXT, child.oid)
-        else:
-            tree.below.pop(name, None)
-            items.pop(name, None)
-    for name, record in files.items():
-        if record is not None:
-            if name in items and items[name][0] == TREE_TEXT:
-                raise ValueError(f"{path + b'/' + name!r} is a file and a directory")
-            tree.count += name not in items
-            items[name] = (MODE_TEXT[record[24:28]], record[40:])
-    data = b"".join(
-        b"%b%b\0%b" % (mode, name, oid) for name, (mode, oid) in sorted(items.items(), key=_tree_order)
-    )
-    tree.oid = object_id("tree", data)
-    objects.append((tree.oid, data))
+@dataclass
+class _Edit:
+    """One edit. `grouped` has the changes by directory (with its slash), `wanted` the directories to go into."""
+
+    index: IndexEditor
+    grouped: Mapping[bytes, Mapping[bytes, bytes | None]]
+    wanted: Mapping[bytes, set[bytes]]
+    objects: list[tuple[bytes, bytes]]
+
+    def make(self, tree: CachedTree, prefix: bytes, at: int) -> CachedTree:
+        """The new tree of the directory `prefix`, whose entries begin with number `at`."""
+        items, starts = self.index.listing(tree, prefix, at)
+        files = self.grouped.get(prefix, {})
+        grown = False
+        for name, record in files.items():
+            if record is None and name in items and items[name][0] != TREE_TEXT:
+                del items[name]
+        below = dict(tree.below)
+        for name in self.wanted.get(prefix, ()):
+            if name in items and items[name][0] != TREE_TEXT:
+                raise ValueError(f"{prefix + name!r} is a file and a directory")
+            child = self.make(below.get(name) or CachedTree(), prefix + name + b"/", starts.get(name, 0))
+            if child.count:
+                grown |= name not in items
+                below[name] = child
+                items[name] = (TREE_TEXT, child.oid)
+            else:
+                below.pop(name, None)
+                items.pop(name, None)
+        for name, record in files.items():
+            if record is not None:
+                if name in items and items[name][0] == TREE_TEXT:
+                    raise ValueError(f"{prefix + name!r} is a file and a directory")
+                grown |= name not in items
+                items[name] = (MODE_TEXT[record[24:28]], record[40:])
+        # What was only replaced or taken away leaves the order as it was.
+        ordered = sorted(items.items(), key=_tree_order) if grown else items.items()
+        data = b"".join([b"%b%b\0%b" % (mode, name, oid) for name, (mode, oid) in ordered])
+        count = len(items) - len(below) + sum(child.count for child in below.values())
+        made = CachedTree(count, object_id("tree", data), below)
+        self.objects.append((made.oid, data))
+        return made
 
 
 def _tree_order(item: tuple[bytes, tuple[bytes, bytes]]) -> bytes:
@@ -187,41 +260,34 @@ def _tree_order(item: tuple[bytes, tuple[bytes, bytes]]) -> bytes:
     return name + b"/" if mode == TREE_TEXT else name
 
 
-def _parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:
-    items: dict[bytes, tuple[bytes, bytes]] = {}
-    start = 0
-    while start < len(data):
-        space = data.index(b" ", start) + 1
-        end = data.index(0, space)
-        items[data[space:end]] = (data[start:space], data[end + 1 : end + 1 + OID_BYTES])
-        start = end + 1 + OID_BYTES
-    return items
-
-
 def _cached_trees(extensions: bytes) -> CachedTree | None:
-    """The TREE extension among the extensions; None where it is missing or does not cover everything."""
+    """The TREE extension among the extensions; None where it is missing, deep or does not cover everything."""
     start = 0
     while start < len(extensions):
         size = int.from_bytes(extensions[start + 4 : start + 8], "big")
         if extensions[start : start + 4] == b"TREE":
-            payload = extensions[start + 8 : start + 8 + size]
-            found = _parse_cache(payload, 0)
-            return None if found is None or found[2] != len(payload) else found[1]
+            return read_trees(extensions[start + 8 : start + 8 + size])
         start += 8 + size
     return None
 
 
-def _parse_cache(payload: bytes, start: int) -> tuple[bytes, CachedTree, int] | None:
+def read_trees(payload: bytes) -> CachedTree | None:
+    """What a TREE payload says; None where it is deep or not complete. Raises ValueError and IndexError."""
+    found = _parse_cache(payload, 0, MAX_DEPTH)
+    return None if found is None or found[2] != len(payload) else found[1]
+
+
+def _parse_cache(payload: bytes, start: int, deep: int) -> tuple[bytes, CachedTree, int] | None:
     end = payload.index(0, start)
     name = payload[start:end]
     line_end = payload.index(b"\n", end)
     count, below = map(int, payload[end + 1 : line_end].split(b" "))
-    if count < 0:
+    if count < 0 or (below and not deep):
         return None
     position = line_end + 1 + OID_BYTES
     tree = CachedTree(count, payload[line_end + 1 : position])
     for _ in range(below):
-        child = _parse_cache(payload, position)
+        child = _parse_cache(payload, position, deep - 1)
         if child is None:
             return None
         tree.below[child[0]] = child[1]

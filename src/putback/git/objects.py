@@ -11,14 +11,19 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import IO, Self
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError
 from putback.git.command import Git, kill
 
-BLOCK = 1 << 18
+BLOCK = 1 << 16
+
+# How many announced objects are asked for before their turn; so many questions always fit into the pipe.
+AHEAD = 64
 
 
 def tree_of(entries: Sequence[tuple[int, bytes, str]]) -> bytes:
@@ -37,8 +42,10 @@ class ObjectReader:
     def __init__(self, git: Git) -> None:
         self._git = git
         self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = bytearray()
-        self._asked = ""
+        self._buffer = b""
+        self._at = 0
+        self._sent: deque[str] = deque()
+        self._announced: Iterator[str] = iter(())
         self._unfinished = False
 
     def __enter__(self) -> Self:
@@ -54,8 +61,11 @@ class ObjectReader:
         if self._process is not None:
             kill(self._process)
             self._process.communicate()
-            self._process = None
-            self._buffer.clear()
+        self._start_over()
+
+    def announce(self, oids: Iterable[str]) -> None:
+        """Say what will be read next, in this order, so that git looks it up meanwhile. A hint, and no more."""
+        self._announced = iter(oids)
 
     def read(self, oid: str, kind: str) -> bytes:
         """The whole content of an object. Raises IntegrityError where it is not there whole."""
@@ -67,34 +77,64 @@ class ObjectReader:
             # Somebody gave up a stream; the rest of it would be taken for the next answer.
             self.close()
         self._unfinished = True
-        remaining = self._ask(oid, kind)
+        self._ask(oid)
+        remaining = self._answer(oid, kind)
         digest = hashlib.sha256(f"{kind} {remaining}\0".encode())
         held = b""
         while remaining:
-            block = self._take(min(remaining, BLOCK))
+            block = self._take(oid, remaining)
             remaining -= len(block)
             digest.update(block)
             if held:
                 yield held
             held = block
-        self._take(1)
+        self._take(oid, 1)
         self._unfinished = False
         if digest.hexdigest() != oid:
             raise IntegrityError(f"object {oid[:12]} is damaged in the store")
         if held:
             yield held
 
-    def _ask(self, oid: str, kind: str) -> int:
-        self._asked = oid
+    def _ask(self, oid: str) -> None:
+        """See to it that the next answer is the one for `oid`."""
+        if oid not in self._sent and (self._sent or not self._send_announced(oid)):
+            if self._sent:
+                self.close()
+            self._send([oid])
+        while self._sent[0] != oid:
+            self._pass_over()
+        self._sent.popleft()
+        if len(self._sent) < AHEAD // 2:
+            self._send_announced()
+
+    def _send_announced(self, oid: str = "") -> bool:
+        """Ask for what was announced, as far as the pipe takes it; says whether `oid` is among it."""
+        chosen = list(islice(self._announced, AHEAD - len(self._sent)))
+        if chosen:
+            self._send(chosen)
+        return oid in chosen
+
+    def _send(self, oids: list[str]) -> None:
         if self._process is None:
             self._process = self._git.start("cat-file", "--batch", reads=True)
-        write = _pipe(self._process.stdin)
+            os.set_blocking(_pipe(self._process.stdout).fileno(), False)
+        self._sent += oids
         try:
-            os.write(write.fileno(), oid.encode() + b"\n")
+            os.write(_pipe(self._process.stdin).fileno(), "".join(f"{oid}\n" for oid in oids).encode())
         except BrokenPipeError as error:
-            raise self._broken(oid) from error
-        header = self._line(oid)
-        fields = header.split()
+            raise self._broken(oids[0]) from error
+
+    def _pass_over(self) -> None:
+        """Drop an answer that was announced and is not wanted after all."""
+        oid = self._sent.popleft()
+        fields = self._line(oid).split()
+        remaining = int(fields[2]) + 1 if len(fields) == 3 else 0
+        while remaining:
+            remaining -= len(self._take(oid, remaining))
+
+    def _answer(self, oid: str, kind: str) -> int:
+        """The size of the object whose content comes next."""
+        fields = self._line(oid).split()
         if fields[1:] == [b"missing"]:
             raise IntegrityError(f"object {oid[:12]} is missing from the store")
         if len(fields) != 3 or fields[0].decode() != oid or fields[1].decode() != kind:
@@ -102,35 +142,45 @@ class ObjectReader:
         return int(fields[2])
 
     def _line(self, oid: str) -> bytes:
-        while b"\n" not in self._buffer:
-            block = self._receive(4096)
-            if not block:
-                raise self._broken(oid)
-            self._buffer += block
-        line, _, rest = bytes(self._buffer).partition(b"\n")
-        self._buffer[:] = rest
+        while (end := self._buffer.find(b"\n", self._at)) < 0:
+            self._buffer = self._buffer[self._at :] + self._receive(oid)
+            self._at = 0
+        line = self._buffer[self._at : end]
+        self._at = end + 1
         return line
 
-    def _take(self, wanted: int) -> bytes:
-        if self._buffer:
-            block = bytes(self._buffer[:wanted])
-            del self._buffer[:wanted]
-            return block
-        block = self._receive(wanted)
-        if not block:
-            raise self._broken(self._asked)
+    def _take(self, oid: str, wanted: int) -> bytes:
+        if self._at == len(self._buffer):
+            self._buffer = self._receive(oid)
+            self._at = 0
+        block = self._buffer[self._at : self._at + wanted]
+        self._at += len(block)
         return block
 
-    def _receive(self, most: int) -> bytes:
+    def _receive(self, oid: str) -> bytes:
         assert self._process is not None
         source = _pipe(self._process.stdout).fileno()
         deadline = time.monotonic() + self._git.time_limit
-        while not select.select([source], [], [], 0.2)[0]:
+        while True:
+            try:
+                block = os.read(source, BLOCK)
+            except BlockingIOError:
+                select.select([source], [], [], 0.2)
+            else:
+                if not block:
+                    raise self._broken(oid)
+                return block
             if self._git.cancelled():
                 raise Cancelled("cancelled while reading from the store")
             if time.monotonic() > deadline:
                 raise GitUnavailable(f"git did not answer within {self._git.time_limit:g} s and was stopped")
-        return os.read(source, most)
+
+    def _start_over(self) -> None:
+        self._process = None
+        self._buffer, self._at = b"", 0
+        self._sent.clear()
+        self._announced = iter(())
+        self._unfinished = False
 
     def _broken(self, oid: str) -> IntegrityError:
         """The process has ended: git dies on an object that it cannot inflate."""
@@ -138,8 +188,7 @@ class ObjectReader:
         if self._process is not None:
             kill(self._process)
             said = self._process.communicate()[1]
-        self._process = None
-        self._buffer.clear()
+        self._start_over()
         line = said.decode("utf-8", "replace").strip().splitlines()
         words = f": {line[0]}" if line else ""
         return IntegrityError(f"object {oid[:12]} cannot be read from the store{words}")
@@ -148,10 +197,3 @@ class ObjectReader:
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     assert stream is not None
     return stream
-
-
-def known(git: Git, oids: Sequence[bytes]) -> set[bytes]:
-    """Which of the raw ids the store already holds."""
-    asked = b"".join(oid.hex().encode() + b"\n" for oid in oids)
-    out = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked).out
-    return {bytes.fromhex(line[:64].decode()) for line in out.splitlines() if not line.endswith(b" missing")}

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from putback.fs.durable import sync_directory, write_new_file
 from putback.git.command import Git
 
 PREFIX = "refs/putback"
-ABSENT = "0" * 64
 
 
-def anchor(git: Git, workspace: str, capture_id: str) -> None:
-    """Create the ref of a capture; fails where it exists with another value."""
-    line = f"create {PREFIX}/{workspace}/{capture_id} {capture_id}\n"
-    git.run("update-ref", "--stdin", given=line.encode())
+def anchor(git_dir: Path, workspace: str, capture_id: str, scratch: Path) -> None:
+    """Create the ref of a capture, as a loose ref written first in `scratch`; fails where it exists.
+
+    Git's lock on a ref is not taken: the name holds the value, so nobody has another one to give it. Durable
+    before the call returns. Raises OSError.
+    """
+    folder = git_dir / PREFIX / workspace
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_directory(folder.parent)
+    write_new_file(folder / capture_id, f"{capture_id}\n".encode(), scratch)
 
 
 def release(git: Git, workspace: str, capture_ids: list[str]) -> None:

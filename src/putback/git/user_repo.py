@@ -7,7 +7,7 @@ point anywhere else, and its index is read without being refreshed.
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,10 @@ from putback.paths import RelPath
 from putback.records.capture import Repository
 
 ANY_CODE = frozenset(range(256))
+
+_BRANCH = re.compile(rb"ref: (refs/heads/([^\0-\x20]+))\n")
+_ID = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n")
+_SMALL = 4096
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class UserRepository:
 
     def _copy_index(self, scratch: Path, shared: list[bytes]) -> bytes:
         """A git directory with nothing in it but a copy of the index."""
+        import shutil  # slow to load, and hardly ever needed
+
         copy = os.path.join(os.fsencode(scratch), b"user-git")
         for folder in (b"", b"objects", b"refs"):
             os.makedirs(os.path.join(copy, folder), 0o700, exist_ok=True)
@@ -74,24 +80,55 @@ class UserRepository:
         return copy
 
     def standing(self) -> Standing:
-        """Ask, in the background, for HEAD and branch."""
+        """HEAD and branch; git is asked, in the background, where more than two plain files say what they are."""
+        plain = self._plain_standing()
+        if plain is not None:
+            return Standing(plain)
         return Standing(
+            None,
             self.git.background("rev-parse", "-q", "--verify", "HEAD^{commit}", accept=ANY_CODE),
             self.git.background("symbolic-ref", "-q", "HEAD", accept=ANY_CODE),
         )
 
+    def _plain_standing(self) -> Repository | None:
+        """HEAD and branch where HEAD names a branch and that is a loose ref, as after most commits."""
+        head = _BRANCH.fullmatch(_small_file(os.path.join(self.git_dir, b"HEAD")))
+        if head is None or b".." in head[2]:
+            return None
+        ref = _ID.fullmatch(_small_file(os.path.join(self.common_dir, head[1])))
+        return None if ref is None else Repository(head=ref[1].decode(), branch=head[2].decode("utf-8", "replace"))
+
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the user's repository stands, being found out."""
+    """Where the user's repository stands: known, or being found out."""
 
-    head: Pending
-    branch: Pending
+    known: Repository | None
+    head: Pending | None = None
+    branch: Pending | None = None
 
     def result(self) -> Repository:
         """The answer, for the record."""
+        if self.known is not None:
+            return self.known
+        assert self.branch is not None and self.head is not None
         name = self.branch.result().out.decode("utf-8", "replace").strip().removeprefix("refs/heads/")
         return Repository(head=self.head.result().out.decode("ascii", "replace").strip(), branch=name)
+
+
+def _small_file(path: bytes) -> bytes:
+    """What a plain file holds, without waiting for anybody; empty where it is none, or is not small."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return b""
+    try:
+        found = os.fstat(descriptor)
+        return os.read(descriptor, _SMALL) if stat.S_ISREG(found.st_mode) and found.st_size < _SMALL else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def toplevel(start: bytes) -> bytes | None:

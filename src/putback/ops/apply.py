@@ -14,16 +14,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from putback import seams
 from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
 from putback.fs.durable import side_by_side
-from putback.fs.root import GONE, Root
-from putback.ops.leftovers import STAGED_PREFIX
+from putback.fs.place import Place, Seen
+from putback.fs.root import GONE, Root, chmod, remove
 from putback.ops.plan import describe
+from putback.ops.staging import Staging, choose_places
 from putback.paths import RelPath, parents, quote
 from putback.progress import Progress
 from putback.records.change import Kind, Node
@@ -41,35 +42,47 @@ class Drifted(Exception):
 
 @dataclass
 class Applier:
-    """One application of one plan. `content` gives the bytes behind a digest, checked."""
+    """One application of one plan. `content` gives the bytes behind a digest, checked.
+
+    `read` has what the safety capture read at some paths, with the stat data from before that. `verified` has the
+    stat data of files that were read back and are as they should be: any later write shows in them.
+    """
 
     root: Root
     plan: Plan
     token: str
     content: Callable[[str], Iterator[bytes]]
     progress: Progress
+    read: Mapping[RelPath, tuple[Node, os.stat_result]] = field(default_factory=dict)
     outcomes: dict[RelPath, Outcome] = field(default_factory=dict)
     touched: set[RelPath] = field(default_factory=set)
-    _staged: dict[RelPath, RelPath] = field(default_factory=dict)
+    verified: dict[RelPath, os.stat_result] = field(default_factory=dict)
     _looks: dict[RelPath, Look] = field(default_factory=dict)
-    _inodes: set[tuple[int, int]] = field(default_factory=set)
     _opened: dict[RelPath, int] = field(default_factory=dict)
     _parents: set[RelPath | None] = field(default_factory=set)
-    _files: list[RelPath] = field(default_factory=list)
     _same_file: set[RelPath] = field(default_factory=set)
     _failed: bool = False
 
     def __post_init__(self) -> None:
         self._steps = {step.raw: step for step in self.plan.steps}
-        self._targets = {
-            path: self._staging_place(path, number)
-            for number, (path, step) in enumerate(self._steps.items())
-            if _needs_content(step)
-        }
+        wanted = (path for path, step in self._steps.items() if _needs_content(step) or self._is_shared(step))
+        self._places = choose_places(self.root, wanted, self.token)
+        self._staging = Staging(self.root, self.content)
 
     def staging_places(self) -> list[RelPath]:
         """Every path at which `stage` may put a file; for the journal, before it happens."""
-        return list(self._targets.values())
+        return list(self._places.values())
+
+    def contents(self) -> list[str]:
+        """The digests of everything that `stage` will ask for, in its order."""
+        goals = (self._steps[path].goal for path in self._places)
+        return [goal.digest for goal in goals if goal is not None]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every step was carried out, and its path is now as it should be."""
+        applied = all(self.outcomes[path].status.applied for path in self._steps)
+        return applied and not self._same_file
 
     def stage(self) -> None:
         """Write every new content beside its target, checked and durable, and look at every target.
@@ -77,16 +90,12 @@ class Applier:
         Raises StorageError, IntegrityError or Cancelled; then the workspace is as it was.
         """
         try:
-            self._look_at_targets()
-            self.progress.start("staging", len(self._targets))
-            for path, place in self._targets.items():
+            self.progress.start("staging", len(self._places))
+            for step in self._steps.values():
                 if self.progress.cancelled():
                     raise Cancelled("cancelled before anything was put back")
-                if path not in self.outcomes:
-                    with _naming(path):
-                        self._stage(self._steps[path], place)
-                    self.progress.advance()
-            self._sync()
+                self._prepare(step)
+            self._staging.sync()
             self.progress.finish()
             seams.reach("restore.staged")
         except OSError as error:
@@ -100,10 +109,7 @@ class Applier:
 
     def discard(self) -> None:
         """Take away what was staged and not published."""
-        for place in self._staged.values():
-            with suppress(OSError):
-                self.root.remove(place)
-        self._staged.clear()
+        self._staging.discard()
 
     def publish(self) -> list[Outcome]:
         """Put the plan into effect and verify it; one outcome per step, in path order."""
@@ -129,17 +135,15 @@ class Applier:
         self.progress.finish()
         return [self.outcomes[path] for path in order]
 
-    def _staging_place(self, path: RelPath, number: int) -> RelPath:
-        """A new name in the nearest directory above `path` that can take it now: a rename will do from there."""
-        name = STAGED_PREFIX + f"{self.token}-{number}".encode()
-        for above in parents(path):
-            try:
-                found = self.root.look(above)
-            except OSError:
-                continue
-            if found is not None and stat.S_ISDIR(found.st_mode) and found.st_mode & 0o300 == 0o300:
-                return RelPath(above + b"/" + name)
-        return RelPath(name)
+    def _is_shared(self, step: Step) -> bool:
+        """Whether a file that only gets another mode has a second name, which may lie outside the workspace."""
+        if step.goal is None or step.goal.kind is not Kind.FILE:
+            return False
+        try:
+            found = self.root.look(step.raw)
+        except (OSError, UnsafePath):
+            return False
+        return found is not None and found.st_nlink > 1
 
     def _open_directory(self, step: Step) -> None:
         """Let ourselves into a directory whose mode the plan changes or that it removes."""
@@ -162,46 +166,52 @@ class Applier:
                     self.root.chmod(path, mode)
         self._opened.clear()
 
-    def _look_at_targets(self) -> None:
-        for path, step in self._steps.items():
+    def _prepare(self, step: Step) -> None:
+        """Look at a target, and stage what is to stand there."""
+        with ExitStack() as stack:
+            place: Place | None = None
             try:
-                self._looks[path] = self._check(step)
+                place = self._walk(step)
+                if place is not None:
+                    stack.enter_context(place)
+                self._looks[step.raw] = self._check(step, place)
             except Drifted as moved:
                 self._settle(step, Status.REFUSED, str(moved))
             except (UnsafePath, FailedError) as error:
                 self._settle(step, Status.REFUSED, error.message)
+            else:
+                if step.raw in self._places:
+                    seams.reach("restore.stage")
+                    with _naming(step.raw):
+                        self._staging.add(step, self._places[step.raw], place)
+                    self.progress.advance()
 
-    def _check(self, step: Step) -> Look:
+    def _walk(self, step: Step) -> Place | None:
+        """The place of a target; None where a directory on the way is missing, or is none."""
+        try:
+            return self.root.parent(step.raw)
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+
+    def _check(self, step: Step, place: Place | None) -> Look:
         """The look of a target that is what the plan says. Raises Drifted where it is not."""
-        found, look = self.root.examine(step.raw)
+        if place is None:
+            return self._compare(step, None, None)
+        if step.raw in self.read:
+            # What was read then stands there still if the stat data are the same.
+            node, found = self.read[step.raw]
+            if _signature(place.look()) == _signature(found):
+                return self._compare(step, node, found)
+        return self._compare(step, *place.examine())
+
+    def _compare(self, step: Step, found: Node | None, look: os.stat_result | None) -> Look:
         if step.raw in self._opened and found is not None:
             found = Node(found.kind, self._opened[step.raw])
         if found != step.now:
-            raise Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
+            raise _drifted(step, found)
         return _signature(look)
-
-    def _stage(self, step: Step, place: RelPath) -> None:
-        goal = step.goal
-        assert goal is not None
-        seams.reach("restore.stage")
-        self._staged[step.raw] = place
-        try:
-            if goal.kind is Kind.SYMLINK:
-                self.root.stage_link(place, b"".join(self.content(goal.digest)))
-                found = self.root.lstat(place)
-            else:
-                found = self.root.stage_file(place, self.content(goal.digest), goal.mode)
-                self._files.append(place)
-        except BaseException:
-            with suppress(OSError):
-                self.root.remove(place)
-            del self._staged[step.raw]
-            raise
-        self._inodes.add((found.st_dev, found.st_ino))
-
-    def _sync(self) -> None:
-        """Make the staged contents durable; side by side, so that the disk can serve many with one flush."""
-        side_by_side(self.root.sync_file, self._files)
 
     def _give_way(self, step: Step) -> None:
         """Where kinds differ and one of them is a directory, clear the place before anything is put there."""
@@ -248,13 +258,13 @@ class Applier:
         goal = step.goal
         assert goal is not None
         seams.reach("restore.before_put")
-        self._still(step)
-        if step.raw in self._staged:
-            seams.reach("restore.put")
-            self.root.publish(self._staged[step.raw], step.raw)
-            del self._staged[step.raw]
-        else:
-            self.root.chmod(step.raw, goal.mode)
+        with self._target(step) as place:
+            self._still(step, place)
+            if step.raw in self._staging:
+                seams.reach("restore.put")
+                self._staging.publish(step.raw, place)
+            else:
+                chmod(place, goal.mode)
         self.touched.add(step.raw)
         self._settle(step, DONE[step.action], step.note)
 
@@ -262,7 +272,8 @@ class Applier:
         goal = step.goal
         assert goal is not None
         if step.now is not None and step.now.kind is Kind.DIRECTORY:
-            self._still(step)
+            with self._target(step) as place:
+                self._still(step, place)
         else:
             seams.reach("restore.make_directory")
             self.root.make_directory(step.raw, goal.mode | OWNER_ALL)
@@ -292,14 +303,14 @@ class Applier:
 
     def _unlink(self, step: Step) -> None:
         seams.reach("restore.before_remove")
-        self._still(step)
-        found = self.root.look(step.raw)
-        if found is not None and (found.st_dev, found.st_ino) in self._inodes:
-            # On a file system that ignores case this name and one just put back are the same file.
-            self._same_file.add(step.raw)
-            return
-        seams.reach("restore.remove")
-        self.root.remove(step.raw)
+        with self._target(step) as place:
+            found = self._still(step, place)
+            if found is not None and (found.st_dev, found.st_ino) in self._staging.inodes:
+                # On a file system that ignores case this name and one just put back are the same file.
+                self._same_file.add(step.raw)
+                return
+            seams.reach("restore.remove")
+            remove(place)
         self.touched.add(step.raw)
 
     def _remove_directory(self, step: Step) -> None:
@@ -312,10 +323,19 @@ class Applier:
                 raise
             self._settle(step, Status.SKIPPED, "not empty: it holds what is left alone")
 
-    def _still(self, step: Step) -> None:
+    def _target(self, step: Step) -> Place:
+        """The place of a target, for its last look and its effect. Raises Drifted and OSError."""
+        place = self._walk(step)
+        if place is None and self._looks.get(step.raw) is not None:
+            raise _drifted(step, None)
+        return place or self.root.parent(step.raw)
+
+    def _still(self, step: Step, place: Place) -> os.stat_result | None:
         """The last look at a target. Raises Drifted."""
-        if _signature(self.root.look(step.raw)) != self._looks.get(step.raw):
-            self._check(step)
+        found = place.look()
+        if _signature(found) != self._looks.get(step.raw):
+            self._compare(step, *place.examine())
+        return found
 
     def _settle(self, step: Step, status: Status, reason: str) -> None:
         self.outcomes[step.raw] = Outcome.at(step.raw, status=status, reason=reason)
@@ -326,9 +346,11 @@ class Applier:
         self._settle(step, Status.FAILED, words or "failed")
 
     def _sync_directories(self) -> None:
-        for path in self._parents:
+        def sync(path: RelPath | None) -> None:
             with suppress(OSError):
                 self.root.sync_directory(path)
+
+        side_by_side(sync, self._parents)
 
     def _verify(self) -> None:
         """Read back every path that was put back; one that is not as it should be has failed."""
@@ -336,12 +358,22 @@ class Applier:
             step = self._steps[path]
             if outcome.status.applied:
                 try:
-                    found = self.root.measure(path)
+                    found, seen = self._read_back(step)
                 except (OSError, PutbackError):
                     self._settle(step, Status.FAILED, f"cannot be read back: {quote(path)}")
                     continue
-                if found != step.goal and path not in self._same_file:
+                if found == step.goal:
+                    if seen is not None:
+                        self.verified[path] = seen
+                elif path not in self._same_file:
                     self._settle(step, Status.FAILED, f"verification failed: found {describe(found)}")
+
+    def _read_back(self, step: Step) -> Seen:
+        place = self._walk(step)
+        if place is None:
+            return None, None
+        with place:
+            return place.examine_settled()
 
 
 @contextmanager
@@ -354,6 +386,10 @@ def _naming(path: RelPath) -> Iterator[None]:
         raise IntegrityError(f"cannot put back {quote(path)}: {error.message}", hint=hint) from error
     except OSError as error:
         raise StorageError(f"cannot put back {quote(path)}: {error.strerror}", hint=hint) from error
+
+
+def _drifted(step: Step, found: Node | None) -> Drifted:
+    return Drifted(f"changed meanwhile: expected {describe(step.now)}, found {describe(found)}")
 
 
 def _needs_content(step: Step) -> bool:

@@ -7,7 +7,6 @@ Whatever cannot be held is named, with its reason, in the result.
 
 from __future__ import annotations
 
-import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -24,6 +23,7 @@ from putback.git.command import Git, Pending
 from putback.git.user_repo import UserRepository
 from putback.ops import state
 from putback.ops.classify import Candidates, check_budgets, classify
+from putback.ops.ignore import IgnoreRules
 from putback.ops.intake import Intake
 from putback.ops.scan import Scan, Scanner, rebuild
 from putback.ops.state import ScanState
@@ -38,12 +38,20 @@ from putback.version import __version__
 TRIES = 3
 
 
+@dataclass(frozen=True)
+class Last:
+    """What the last capture was taken with: the state as it was kept, and the rules that were in force."""
+
+    state: ScanState
+    rules: IgnoreRules
+
+
 @dataclass
 class Capturer:
     """Takes captures of one workspace; whoever uses it holds the workspace's lock.
 
     `git` is bound to the private repository, the work tree and the private index. `early` is the answer to the
-    first scan's question, where that was asked already.
+    first scan's question, where that was asked already. `last` is of the capture that was taken last here.
     """
 
     where: WorkspacePaths
@@ -54,6 +62,7 @@ class Capturer:
     progress: Progress
     early: Pending | None = None
     warnings: tuple[str, ...] = ()
+    last: Last | None = None
 
     def take(
         self, *, message: str, purpose: Purpose, scope: Iterable[RelPath] = (), bounded: bool = True
@@ -81,6 +90,7 @@ class Capturer:
 
     def _take(self, scope: frozenset[RelPath], message: str, purpose: Purpose, bounded: bool) -> TreeState:
         standing = None if self.repository is None else self.repository.standing()
+        self.last = None
         early, self.early = self.early, None
         scan = Scanner(
             self.where,
@@ -105,14 +115,18 @@ class Capturer:
         if found.store or found.drop or not kept.files_tree:
             kept.files_tree, missed = self.intake.update(kept, found.store, found.bytes, found.drop, ceiling)
             found.not_covered += missed
-        self._keep(kept, found)
+        kept.pending = sorted({*found.waiting, *(item.raw for item in found.not_covered)})
+        self.keep(kept)
+        self.last = Last(kept, scan.rules)
         repository = None if standing is None else standing.result()
         whole = self._describe(kept, scan, found, message, purpose, repository)
         return self._limited(whole, scope) if scope else whole
 
-    def _keep(self, kept: ScanState, found: Candidates) -> None:
-        kept.pending = sorted({*found.waiting, *(item.raw for item in found.not_covered)})
-        kept.index_checksum = state.index_checksum(self.where.index)
+    def keep(self, kept: ScanState) -> None:
+        """Keep a state that belongs to the index as it is now. Raises StorageError."""
+        # What was loaded belongs to the index as it was found, and stays so where that was not even read since.
+        known = self.intake.checksum() or kept.index_checksum
+        kept.index_checksum = known or state.index_checksum(self.where.index)
         try:
             state.save(self.where.state, kept)
         except OSError as error:
@@ -139,8 +153,7 @@ class Capturer:
         names = tuple(AtPath.at(path) for path in sorted(chosen))
         record = msgspec.structs.replace(whole.record, examined=names)
         # Also what came to stand there after the scan, which could have held it and did not.
-        held = self.intake.held() if wanted else set()
-        added = [path for path in wanted if path not in held or not whole.could_hold(path)]
+        added = [path for path in wanted if not self.intake.holds(path) or not whole.could_hold(path)]
         directories = dict(whole.directories)
         for path in chosen:
             with suppress(OSError):
@@ -231,6 +244,8 @@ class Capturer:
             self.where.index.with_name("index.lock").unlink()
         for leftover in (*self.where.scratch.glob("*"), *self.where.folder.glob("*.part")):
             if leftover.is_dir():
+                import shutil  # slow to load, and hardly ever needed
+
                 shutil.rmtree(leftover, ignore_errors=True)
             else:
                 with suppress(OSError):
@@ -239,6 +254,7 @@ class Capturer:
     def _heal(self, *, with_index: bool) -> None:
         self._sweep()
         self.intake.forget()
+        self.last = None
         self.where.state.unlink(missing_ok=True)
         if with_index:
             self.where.index.unlink(missing_ok=True)

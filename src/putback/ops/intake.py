@@ -10,20 +10,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
 from putback.fs.root import Root
-from putback.git import objects
-from putback.git.command import Git
 from putback.git.index import DamagedIndex, make_record, record_size, write_index
-from putback.git.index_edit import IndexEditor, edit_trees
+from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, is_deep, read_trees
 from putback.git.loose import LooseWriter
 from putback.git.objectid import Kind
-from putback.git.objects import ObjectReader
 from putback.git.packs import PackWriter
+from putback.git.present import Present
 from putback.git.trees import build_trees
 from putback.ops import bulk
 from putback.ops.state import ScanState, forget_file, remember_file, says_more
@@ -34,6 +31,7 @@ from putback.store.layout import WorkspacePaths
 
 FEW_FILES = 64
 FEW_BYTES = 32 << 20
+MOST_SEEN = 10_000
 NOTHING_PUBLISHED = "nothing was published; earlier captures are as they were"
 
 Changes = dict[bytes, bytes | None]
@@ -49,21 +47,31 @@ class Taken:
     not_covered: list[NotCovered] = field(default_factory=list)
 
 
+class _Trees(NamedTuple):
+    """The trees of an index: the root's raw id, the TREE payload, the same in memory where it is not deep, and the
+    tree objects (raw id, content) that may be new."""
+
+    root: bytes
+    payload: bytes
+    known: CachedTree | None
+    objects: list[tuple[bytes, bytes]]
+
+
 @dataclass
 class Intake:
     """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
 
     Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into
-    the store through this object, before compression.
+    the store through this object, before compression. `seen` has what was read and stored, of the first
+    `MOST_SEEN` files since somebody asked for it with a mapping.
     """
 
     where: WorkspacePaths
-    git: Git
     root: Root
-    reader: ObjectReader
     progress: Progress
     contents: bool = True
     stored_bytes: int = 0
+    seen: dict[RelPath, bulk.Stored] | None = None
     _index: IndexEditor | None = None
 
     @property
@@ -81,6 +89,14 @@ class Intake:
     def forget(self) -> None:
         """The index file may have changed; read it again when it is next wanted."""
         self._index = None
+
+    def checksum(self) -> bytes:
+        """The checksum of the private index, where it is in memory; else empty."""
+        return b"" if self._index is None else self._index.checksum
+
+    def holds(self, path: RelPath) -> bool:
+        """Whether a path is in the private index."""
+        return self.index is not None and self.index.record(path) is not None
 
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
@@ -109,20 +125,34 @@ class Intake:
         with self._failures(), self._writer(len(wanted), size) as writer:
             known = self._known()
             self._read(wanted, writer, known, ceiling, taken)
-            index = self.index
-            self._count(kept, taken, index)
-            root, payload, trees = self._trees(index, taken.changes)
-            self._add_trees(writer, known, trees)
-            self._finish(writer)
-            seams.reach("capture.objects")
-            if index is not None:
-                index.write(self.where.index, taken.changes, payload)
-            else:
-                write_index(self.where.index, _present(taken.changes), payload)
-        self.forget()
+            tree = self._replace(kept, taken, writer, known)
         self.progress.finish()
         seams.reach("capture.indexed")
-        return root.hex(), taken.not_covered
+        return tree, taken.not_covered
+
+    def put(self, kept: ScanState, taken: Taken) -> str:
+        """Change the index, to contents that are stored already; returns the tree's id. Raises as `update`."""
+        with self._failures(), self._writer(len(taken.changes), 0) as writer:
+            tree = self._replace(kept, taken, writer, self._known())
+        seams.reach("capture.indexed")
+        return tree
+
+    def _replace(
+        self, kept: ScanState, taken: Taken, writer: LooseWriter | PackWriter, known: Known | None
+    ) -> str:
+        """Make the trees, bring everything to disk, then replace the index."""
+        index = self.index
+        self._count(kept, taken, index)
+        trees = self._trees(index, taken.changes)
+        self._add_trees(writer, known, trees.objects)
+        self._finish(writer)
+        seams.reach("capture.objects")
+        if index is None:
+            self.forget()
+            write_index(self.where.index, _present(taken.changes), trees.payload)
+        else:
+            self._index = index.write(self.where.index, taken.changes, trees.payload, trees.known)
+        return trees.root.hex()
 
     def tree_with(self, added: Sequence[RelPath], dropped: Iterable[RelPath] = ()) -> tuple[str, Taken]:
         """The id of the index's tree with more files taken in and others left out. The index stays as it is."""
@@ -131,11 +161,10 @@ class Intake:
         with self._failures(), self._writer(len(added), size) as writer:
             known = self._known()
             self._read(added, writer, known, 1 << 62, taken)
-            root, _, trees = self._trees(self.index, taken.changes)
-            self._add_trees(writer, known, trees)
+            trees = self._trees(self.index, taken.changes)
+            self._add_trees(writer, known, trees.objects)
             self._finish(writer)
-        self.forget()
-        return root.hex(), taken
+        return trees.root.hex(), taken
 
     def part_of_tree(self, chosen: Callable[[RelPath], bool]) -> tuple[str, int, int]:
         """The id of the tree of some of the index's files, their number and their bytes."""
@@ -158,6 +187,8 @@ class Intake:
             taken.changes[path] = None
             if isinstance(outcome, bulk.Stored):
                 taken.changes[path] = make_record(outcome.st, outcome.mode, outcome.oid)
+                if self.seen is not None and len(self.seen) < MOST_SEEN:
+                    self.seen[path] = outcome
                 if says_more(outcome.st, now_ns):
                     taken.found[path] = outcome.st
             elif isinstance(outcome, bulk.NotCovered):
@@ -167,13 +198,12 @@ class Intake:
                 )
         self.stored_bytes += gate.bytes
 
-    def _trees(
-        self, index: IndexEditor | None, changes: Changes
-    ) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
-        """The root's raw id, the index's TREE payload, and the tree objects that may be new."""
-        if index is not None and index.trees is not None and 2 * len(changes) < len(index.paths):
-            made = edit_trees(index.trees, changes, lambda oid: self.reader.read(oid.hex(), "tree"))
-            return index.trees.oid, index.trees.payload(), made
+    def _trees(self, index: IndexEditor | None, changes: Changes) -> _Trees:
+        """The trees of the index with the changes made."""
+        few = index is not None and 2 * len(changes) < len(index.paths) and not is_deep(changes)
+        if few and index is not None and index.trees is not None:
+            known, made = edit_trees(index, changes)
+            return _Trees(known.oid, known.payload(), known, made)
         entries = {} if index is None else dict(index.records())
         for path, record in changes.items():
             if record is None:
@@ -181,7 +211,7 @@ class Intake:
             else:
                 entries[path] = record
         trees = build_trees(entries)
-        return trees.root, trees.cache_tree, trees.objects
+        return _Trees(trees.root, trees.cache_tree, read_trees(trees.cache_tree), trees.objects)
 
     def _add_trees(self, writer: bulk.Writer, known: Known | None, trees: list[tuple[bytes, bytes]]) -> None:
         present = set() if known is None else known([oid for oid, _ in trees])
@@ -220,7 +250,7 @@ class Intake:
         stored = self.where.store.objects
         if not any(stored.glob("pack/*.pack")) and not any(stored.glob("[0-9a-f][0-9a-f]")):
             return None
-        return partial(objects.known, self.git)
+        return Present(stored)
 
     def _failures(self) -> _Failures:
         return _Failures()
@@ -241,11 +271,12 @@ class _Gate:
         return self._writer.compress(kind, data)
 
     def add(self, kind: Kind, oid: bytes, size: int, deflated: bytes) -> None:
-        self.bytes += size
+        # Two threads may have read the same content at the same time.
+        self.bytes += 0 if oid in self._writer else size
         self._writer.add(kind, oid, size, deflated)
 
     def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool:
-        self.bytes += size
+        self.bytes += 0 if oid in self._writer else size
         return self._writer.add_stream(kind, oid, size, blocks)
 
 

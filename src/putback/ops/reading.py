@@ -21,6 +21,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from putback.errors import Cancelled
+from putback.fs.place import STILL_CLOCK_NS, differ, is_young
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK
 from putback.git.objectid import object_header, object_id
 from putback.progress import Progress
@@ -31,10 +32,6 @@ Reason = Literal["unreadable", "too_large", "changed_while_read", "special_file"
 
 WHOLE_BYTES = 8 << 20
 _BLOCK = 1 << 20
-
-# The kernel stamps files with a clock that stands still for up to 10 ms: a file as young as that could be
-# written again without its stat data telling.
-_STILL_CLOCK_NS = 20_000_000
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _PROCESS_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
@@ -150,7 +147,7 @@ class Source:
             data = os.read(descriptor, size + 1)
             while len(data) < size and (more := os.read(descriptor, size + 1 - len(data))):
                 data += more
-            if len(data) != size or _differ(before, os.fstat(descriptor)):
+            if len(data) != size or differ(before, os.fstat(descriptor)):
                 return _moving(path, size)
         except OSError as error:
             return _unreadable(path, error, 0)
@@ -164,12 +161,12 @@ class Source:
         digest = sha256(object_header("blob", size))
         for block in self._blocks(descriptor, size):
             digest.update(block)
-        if _differ(before, _guarded(os.fstat, descriptor)):
+        if differ(before, _guarded(os.fstat, descriptor)):
             return _moving(path, size)
         oid = digest.digest()
         if not keep(oid, size, partial(self._blocks, descriptor, size)):
             return _moving(path, size)
-        if _differ(before, _guarded(os.fstat, descriptor)):
+        if differ(before, _guarded(os.fstat, descriptor)):
             return _moving(path, size)
         return _stored(path, oid, before)
 
@@ -214,10 +211,10 @@ class Source:
 
     def _read_link(self, path: bytes, before: os.stat_result) -> Content | NotCovered:
         if _young(before):
-            time.sleep(_STILL_CLOCK_NS / 1e9)
+            time.sleep(STILL_CLOCK_NS / 1e9)
             before = self._opener.lstat(path)
         text = self._opener.read_link(path)
-        if _differ(before, self._opener.lstat(path)):
+        if differ(before, self._opener.lstat(path)):
             return _moving(path, before.st_size)
         return Content(Stored(path, object_id("blob", text), before, SYMLINK), text)
 
@@ -226,13 +223,13 @@ def _settled_stat(descriptor: int) -> os.stat_result:
     """The stat data of a file, once they are old enough that a later write cannot leave them as they are."""
     st = os.fstat(descriptor)
     if _young(st):
-        time.sleep(_STILL_CLOCK_NS / 1e9)
+        time.sleep(STILL_CLOCK_NS / 1e9)
         st = os.fstat(descriptor)
     return st
 
 
 def _young(st: os.stat_result) -> bool:
-    return 0 <= time.time_ns() - st.st_ctime_ns < _STILL_CLOCK_NS
+    return is_young(st, time.time_ns())
 
 
 def _guarded(ask: Callable[[int], os.stat_result], descriptor: int) -> os.stat_result:
@@ -240,16 +237,6 @@ def _guarded(ask: Callable[[int], os.stat_result], descriptor: int) -> os.stat_r
         return ask(descriptor)
     except OSError as error:
         raise SourceFailed(error) from error
-
-
-def _differ(before: os.stat_result, after: os.stat_result) -> bool:
-    return (
-        before.st_mtime_ns != after.st_mtime_ns
-        or before.st_ctime_ns != after.st_ctime_ns
-        or before.st_size != after.st_size
-        or before.st_ino != after.st_ino
-        or before.st_mode != after.st_mode
-    )
 
 
 def _stored(path: bytes, oid: bytes, st: os.stat_result) -> Stored:

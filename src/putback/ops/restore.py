@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import msgspec
 
 from putback import paths, seams
-from putback.errors import Cancelled, StorageError
+from putback.errors import Cancelled, IntegrityError, StorageError
 from putback.fs.journal import Journal
 from putback.ops import diff, plan
 from putback.ops.apply import Applier
+from putback.ops.follow import Followed, follow
 from putback.ops.held import held_before
 from putback.ops.plan import Wanted
 from putback.ops.session import Session
@@ -26,13 +27,13 @@ from putback.ops.survey import Survey
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Purpose
-from putback.records.change import Change
+from putback.records.change import LINK_MODE, PERMISSION_BITS, Change, Kind, Node
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.journal import Published, Started
 from putback.records.plan import Declined, Outcome, Outcomes, Plan, Policy, Status
 from putback.store import captures
-from putback.store.captures import StoredCapture, TreeState
+from putback.store.captures import TreeState, View
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,17 @@ class Target:
 
     `goal` is the capture to go to. For a span `recorded` is the capture that the tree should still be like; for
     a snapshot it is None, and the tree may be like anything. `only` bounds a span to what it did itself;
-    `explicit` names the changes outright.
+    `explicit` names the changes outright, `refused` paths that must not be touched whatever is there.
     """
 
-    goal: StoredCapture
-    recorded: StoredCapture | None
+    goal: View
+    recorded: View | None
     of: str
     cause: Cause = Cause.RESTORE
     message: str = ""
     only: frozenset[RelPath] | None = None
     explicit: tuple[Change, ...] | None = None
+    refused: tuple[Declined, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Prepared:
 
 def prepare(session: Session, target: Target, options: Options) -> Prepared:
     """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace."""
+    session.capturer.intake.seen = {}
     state = session.capturer.take(message="", purpose=Purpose.SAFETY)
     wanted = _wanted(session, target, options, state)
     survey = Survey(session, state, target.goal)
@@ -115,6 +118,8 @@ def prepare(session: Session, target: Target, options: Options) -> Prepared:
             inside=inside,
         )
     )
+    refused = (item for item in target.refused if not options.scope or paths.within(item.name, options.scope))
+    made = msgspec.structs.replace(made, refused=(*made.refused, *refused))
     return Prepared(target, options, now, made)
 
 
@@ -124,11 +129,11 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
     A failure to take the capture afterwards leaves the state unknown, for `recover` to resolve.
     """
     made = prepared.plan
-    declined = tuple(Outcome.at(item.raw, status=Status.REFUSED, reason=item.reason) for item in made.refused)
+    declined = tuple(Outcome.at(item.name, status=Status.REFUSED, reason=item.reason) for item in made.refused)
     settled = (*made.settled, *declined)
     if not made.steps:
         return Restored(made, settled)
-    before = captures.write(session.where, session.git, prepared.now)
+    before = captures.write(session.where, prepared.now)
     seams.reach("restore.safe")
     applier = Applier(
         session.root,
@@ -136,6 +141,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         os.urandom(4).hex(),
         lambda oid: session.reader.stream(oid, "blob"),
         session.progress,
+        _read(session, made),
     )
     started = Started(
         before=before,
@@ -154,6 +160,7 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         with Journal(session.where.journal) as journal:
             journal.append(document.encode(started))
             seams.reach("restore.started")
+            session.reader.announce(applier.contents())
             applier.stage()
             session.progress.up = True
             journal.append(document.encode(Published()))
@@ -167,23 +174,29 @@ def carry_out(session: Session, prepared: Prepared) -> Restored:
         if isinstance(error, OSError):
             raise StorageError(f"cannot write the journal: {error.strerror}") from error
         raise
-    return finish(session, started, made, (*outcomes, *settled), applier.touched)
+    followed = Followed(prepared.now, made, applier.verified) if applier.exact else None
+    return finish(session, started, made, (*outcomes, *settled), applier.touched, followed)
 
 
 def finish(
-    session: Session, started: Started, made: Plan, outcomes: tuple[Outcome, ...], touched: set[RelPath]
+    session: Session,
+    started: Started,
+    made: Plan,
+    outcomes: tuple[Outcome, ...],
+    touched: set[RelPath],
+    followed: Followed | None = None,
 ) -> Restored:
-    """Capture the result, record the entry, and close the journal. `touched` are the paths that were changed."""
-    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.raw))
+    """Capture the result, record the entry, and close the journal.
+
+    `touched` are the paths that were changed; `followed` says how, where everything went as planned.
+    """
+    ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.name))
     if not touched and started.cause is not Cause.RECOVER:
         session.where.journal.unlink(missing_ok=True)
         return Restored(made, ordered)
-    state = session.capturer.take(message="", purpose=Purpose.AFTER, bounded=False)
-    examined = {step.raw for step in made.steps}
-    present = [path for path in examined if _is_file(session.root.look(path))]
-    state = session.capturer.with_examined(state, present, examined)
+    state = _after(session, made, followed)
     changed = tuple(AtPath.at(path) for path in sorted(touched))
-    after = captures.write(session.where, session.git, state, Outcomes(outcomes=ordered, touched=changed))
+    after = captures.write(session.where, state, Outcomes(outcomes=ordered, touched=changed))
     entry = _entry(session, started, after, state, ordered, len(touched))
     session.history.add(entry, session.where.scratch)
     seams.reach("restore.recorded")
@@ -191,6 +204,20 @@ def finish(
         # The next command drops a journal whose restore is in the history.
         session.where.journal.unlink(missing_ok=True)
     return Restored(made, ordered, entry)
+
+
+def _after(session: Session, made: Plan, followed: Followed | None) -> TreeState:
+    """The workspace as it is after the steps of a plan."""
+    if followed is not None:
+        # A store that is damaged heals in a capture that looks at everything.
+        with suppress(IntegrityError):
+            state = follow(session.capturer, followed)
+            if state is not None:
+                return state
+    state = session.capturer.take(message="", purpose=Purpose.AFTER)
+    examined = {step.raw for step in made.steps}
+    present = [path for path in examined if _is_file(session.root.look(path))]
+    return session.capturer.with_examined(state, present, examined)
 
 
 def _entry(
@@ -226,8 +253,8 @@ def _entry(
 def _wanted(session: Session, target: Target, options: Options, state: TreeState) -> list[Change]:
     """What the record says must change, per path, bounded by scope."""
     if target.explicit is not None:
-        return list(target.explicit)
-    if target.recorded is None:
+        found = list(target.explicit)
+    elif target.recorded is None:
         found = diff.toward(session.git, state, target.goal)
     else:
         found = diff.changes(session.git, target.recorded, target.goal)
@@ -241,7 +268,7 @@ def _kept(
     session: Session, target: Target, options: Options, state: TreeState, wanted: Iterable[Change]
 ) -> dict[RelPath, Declined]:
     """The paths that may not be removed, each with the reason."""
-    if target.explicit is not None:
+    if target.cause is Cause.RECOVER:
         return {}
     doomed = [change.path for change in wanted if change.after is None]
     kept: dict[RelPath, Declined] = {}
@@ -254,13 +281,26 @@ def _kept(
         if foreign and (paths.within(path, foreign) or any(path in set(paths.parents(r)) for r in foreign)):
             reason = "belongs to a repository that was not there then; left whole"
             kept[path] = Declined.at(path, reason=reason, code="nested_repository")
-    if target.recorded is None and not options.exact:
+    if target.recorded is None and target.explicit is None and not options.exact:
         asked = set(doomed) - kept.keys()
         known = held_before(session.git, session.reader, session.snapshots(), target.goal.files_tree, asked)
         for path in asked - known:
             reason = "created since and never captured; --exact removes it"
             kept[path] = Declined.at(path, reason=reason, code="never_captured")
     return kept
+
+
+def _read(session: Session, made: Plan) -> dict[RelPath, tuple[Node, os.stat_result]]:
+    """What the safety capture read at the paths of a plan."""
+    read: dict[RelPath, tuple[Node, os.stat_result]] = {}
+    for step in made.steps:
+        seen = (session.capturer.intake.seen or {}).get(step.raw)
+        if seen is not None:
+            kind, mode = (
+                (Kind.SYMLINK, LINK_MODE) if stat.S_ISLNK(seen.st.st_mode) else (Kind.FILE, seen.st.st_mode)
+            )
+            read[step.raw] = (Node(kind, mode & PERMISSION_BITS, seen.oid.hex()), seen.st)
+    return read
 
 
 def _is_file(found: os.stat_result | None) -> bool:

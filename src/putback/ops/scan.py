@@ -7,6 +7,7 @@ that git does not know. The result names candidates; `ops.capture` decides what 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Scan:
     warnings: tuple[str, ...]
     nested: list[RelPath]
     state: ScanState
+    rules: IgnoreRules
     fresh: bool
 
 
@@ -101,11 +103,13 @@ class Scanner:
             warnings=warnings,
             nested=[RelPath(path) for path, facts in walk.facts.items() if facts.repository and path],
             state=last,
+            rules=rules,
             fresh=kept is None,
         )
         self._distrust(modified.result(), walk, found)
         last.rules_digest, last.began_ns, last.directories = rules.digest, began, walk.facts
-        last.user_index, last.tracked_ignored = user_index, sorted(wanted)
+        # What git could not tell is to be asked again, however old the user's index is by then.
+        last.user_index, last.tracked_ignored = () if warnings else user_index, sorted(wanted)
         return found
 
     @cached_property
@@ -213,6 +217,8 @@ class Scanner:
         """Every directory in scope, also those that only a wanted file brings in."""
         directories = {RelPath(path): facts.mode for path, facts in walk.facts.items() if path}
         for path in wanted:
+            if not _is_there(os.path.join(self.where.root, path)):
+                continue
             for above in parents(path):
                 if above not in directories:
                     mode = _mode(os.path.join(self.where.root, above))
@@ -271,6 +277,14 @@ def _signature(path: bytes) -> Signature:
         return signature(os.lstat(path))
     except OSError:
         return ()
+
+
+def _is_there(path: bytes) -> bool:
+    """Whether a file or link stands there, and not a directory in its place."""
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _mode(path: bytes) -> int | None:

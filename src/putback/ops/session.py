@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from putback.config import Settings
-from putback.errors import IntegrityError, StorageError
+from putback.errors import FailedError, IntegrityError, StorageError
 from putback.fs.root import Root, store_inside
 from putback.git import refs, user_repo
 from putback.git.command import Git, Pending
@@ -57,6 +57,13 @@ class Session:
                 return self.history.read(name)
         return None
 
+    def run_entry(self, asked: str) -> Entry | None:
+        """The run that `asked` names; None where it is something else. Raises what `resolve` raises."""
+        if ".." in asked:
+            return None
+        entry = self.entry(self.resolve(asked))
+        return entry if entry is not None and entry.kind is EntryKind.RUN else None
+
     def captures_of(self, asked: str) -> tuple[StoredCapture | None, StoredCapture]:
         """The captures before and after what `asked` names; a snapshot, or a bare capture, has no `before`."""
         full = self.resolve(asked)
@@ -65,11 +72,37 @@ class Session:
             return None, self.capture(full)
         if entry.kind is EntryKind.SNAPSHOT:
             return None, self.capture(entry.after)
+        check_contents(entry)
         return self.capture(entry.before), self.capture(entry.after)
 
     def snapshots(self) -> list[str]:
-        """The ids of every snapshot of this workspace, newest first: captures that somebody asked for."""
-        return [name.id for name in self.history.names() if name.kind is EntryKind.SNAPSHOT]
+        """The ids of every capture of this workspace that somebody asked for, newest first.
+
+        Those are the snapshots, and both ends of a run that kept contents.
+        """
+        found: list[str] = []
+        for name in self.history.names():
+            if name.kind is EntryKind.SNAPSHOT:
+                found.append(name.id)
+            elif name.kind is EntryKind.RUN:
+                entry = self.history.read(name)
+                found += [capture for capture in (entry.after, entry.before) if capture]
+        return found
+
+
+def check_contents(entry: Entry) -> None:
+    """Raise FailedError for a run of which the store does not have both ends."""
+    if entry.kind is not EntryKind.RUN or (entry.before and entry.after):
+        return
+    if entry.before:
+        raise FailedError(
+            f"what run {entry.short_id} left could not be held, so there is no capture after it",
+            hint=f"`putback restore {entry.short_id}` takes it back by its documents",
+        )
+    raise FailedError(
+        f"run {entry.short_id} kept digests alone, so it cannot be taken back: {entry.message}",
+        hint=f"`putback show {entry.short_id}` tells what it changed; --snapshot keeps contents",
+    )
 
 
 def open_session(
@@ -95,7 +128,7 @@ def open_session(
     opened = user_repo.open_at(bound, where.root)
     repository, warnings = (None, (opened,)) if isinstance(opened, str) else (opened, ())
     place = where if contents else where.digests()
-    intake = Intake(place, bound, root, reader, progress, contents)
+    intake = Intake(place, root, progress, contents)
     chosen = settings if contents else unbounded(settings)
     capturer = Capturer(place, bound, intake, repository, chosen, progress, early, warnings)
     history = History(where.history)
@@ -111,7 +144,7 @@ def without_contents(session: Session) -> Iterator[Session]:
     place = session.where.digests()
     bound = session.git.on(place.store.git_dir, work_tree=place.root, index=place.index)
     with ObjectReader(bound) as reader:
-        intake = Intake(place, bound, session.root, reader, session.progress, contents=False)
+        intake = Intake(place, session.root, session.progress, contents=False)
         capturer = replace(
             session.capturer, where=place, git=bound, intake=intake, settings=unbounded(session.capturer.settings)
         )

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Container, Iterable
 
 from putback import paths
+from putback.errors import UnsafePath
 from putback.ops import diff
 from putback.ops.session import Session
 from putback.paths import RelPath
@@ -50,21 +51,34 @@ class Survey:
         """Changes that make the directories which the wanted paths need and which nothing else makes."""
         planned = {change.path for change in wanted}
         needed: dict[RelPath, Change] = {}
+        standing: set[RelPath] = set()
         for change in wanted:
             if change.after is None:
                 continue
             for above in paths.parents(change.path):
-                if above in planned or above in needed:
+                if above in planned or above in needed or above in standing:
                     continue
                 try:
-                    now = self._session.root.look(above)
+                    there = self._session.root.is_directory(above)
                 except OSError as error:
                     self.unheld[change.path] = f"what stands above it cannot be read: {error.strerror}"
                     break
-                if now is None or not stat.S_ISDIR(now.st_mode):
-                    mode = self._goal.directories.get(above, 0o755)
-                    needed[above] = Change(above, self._look_at(above), Node(Kind.DIRECTORY, mode))
+                except UnsafePath as error:
+                    self.unheld[change.path] = error.message
+                    break
+                if there:
+                    standing.add(above)
+                else:
+                    needed[above] = self._directory(above)
         return list(needed.values())
+
+    def _directory(self, path: RelPath) -> Change:
+        """The change that makes a directory which no change tells of. A file or link in its place has drifted."""
+        goal = Node(Kind.DIRECTORY, self._goal.directories.get(path, 0o755))
+        now = self._look_at(path)
+        if now is not None:
+            self.found[path] = now
+        return Change(path, None if now is None else goal, goal)
 
     def inside(
         self, wanted: Iterable[Change], now: View
@@ -127,4 +141,6 @@ class Survey:
             self.unheld[path] = "a pipe, socket or device stands there, which no capture can hold"
         except OSError as error:
             self.unheld[path] = f"what stands there cannot be read: {error.strerror}"
+        except UnsafePath as error:
+            self.unheld[path] = error.message
         return None

@@ -47,6 +47,7 @@ class Walk:
     def run(self) -> None:
         """Walk the whole tree. Afterwards `facts` describes every directory in scope."""
         self._device = os.lstat(self.root).st_dev
+        self._prefix = os.path.join(self.root, b"")
         front = [TOP]
         while front:
             asked: list[tuple[RelPath, int, DirectoryFacts]] = []
@@ -57,7 +58,7 @@ class Walk:
     def _visit(self, path: RelPath, asked: list[tuple[RelPath, int, DirectoryFacts]]) -> list[RelPath]:
         """Take one directory in; returns the directories below that are certainly in scope."""
         try:
-            here = os.lstat(os.path.join(self.root, path) if path else self.root)
+            here = os.lstat(self._prefix + path if path else self.root)
         except OSError as error:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 self._cannot_read(path, error)
@@ -79,6 +80,8 @@ class Walk:
             self._read(path, facts, old, asked)
         self.facts[path] = facts
         self._report(path, facts)
+        if not facts.below:
+            return []
         prefix = path + b"/" if path else b""
         return [RelPath(prefix + name) for name in facts.below]
 
@@ -107,7 +110,7 @@ class Walk:
                     elif name == b".gitignore" and kind == _SPECIAL:
                         raise RefusedError(
                             f"{quote(full)} is a pipe, socket or device, on which git would wait for ever",
-                            hint="remove it, then run the command again",
+                            hint="remove it, and try again",
                         )
                     if kind == _DIRECTORY and name in below:
                         facts.below.append(name)
@@ -147,6 +150,8 @@ class Walk:
 
     def _report(self, path: RelPath, facts: DirectoryFacts) -> None:
         """Disclose again what an unchanged directory is known to hold."""
+        if not (facts.special or facts.excluded or facts.reserved):
+            return
         prefix = path + b"/" if path else b""
         for name in facts.special:
             self.not_covered.append(_special(prefix + name))

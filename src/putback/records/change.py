@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -11,6 +12,9 @@ from putback.paths import RelPath
 
 PERMISSION_BITS = 0o777
 LINK_MODE = 0o777
+
+# Bytes or files: what fits a signed integer of 64 bits.
+Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Kind(enum.StrEnum):
@@ -35,6 +39,19 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         short = f" {self.digest[:12]}" if self.digest else ""
         return f"{self.kind} {self.mode:04o}{short}"
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """One path at one instant. `mode` holds permission bits, `size` is in bytes.
+
+    `digest` is git's sha256 id of the content (of the link text for a symbolic link): sha256 over `blob`, a
+    space, the size in decimal, NUL and the content, in 64 lowercase hex digits. A directory has none.
+    """
+
+    kind: Kind
+    mode: int
+    size: Size = 0
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """How records become JSON and back: strictly, deterministically, with paths that need not be UTF-8.
 
-A record about a path carries `path`, and `path_b64` too when the name is not UTF-8; then `path_b64` counts.
+A record about a path carries `path`, and `path_b64` too when the name is not UTF-8; then `path_b64` counts, and
+`path` must be the escaped text of it: no record shows one path and means another.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def _name(path: str, path_b64: str) -> bytes:
     try:
-        return paths.decode_b64(path_b64) if path_b64 else path.encode()
+        raw = paths.decode_b64(path_b64) if path_b64 else path.encode()
     except ValueError as error:
         raise IntegrityError(f"undecodable path in a record: {path!r}") from error
+    if path_b64 and (paths.is_text(raw) or paths.text(raw) != path):
+        raise IntegrityError(f"path and path_b64 disagree in a record: {path!r}")
+    return raw
 
 
 @lru_cache(maxsize=1 << 14)
@@ -51,7 +55,7 @@ def _checked(path: str, path_b64: str) -> RelPath:
     try:
         return paths.parse(_name(path, path_b64))
     except UnsafePath as error:
-        raise IntegrityError(f"unsafe path in a record: {path!r}") from error
+        raise IntegrityError(f"unsafe path in a record: {error.message}") from error
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -66,8 +70,16 @@ def decode(data: bytes, kind: type[Record], what: str) -> Record:
     """The record in `data`. Raises IntegrityError that names `what` and the faulty field."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise IntegrityError(f"damaged {what}: {error}") from error
+
+
+def decode_canonical(data: bytes, kind: type[Record], what: str) -> Record:
+    """Like `decode`, but only the one form that `encode` gives is taken."""
+    record = decode(data, kind, what)
+    if encode(record) != data:
+        raise IntegrityError(f"damaged {what}: not in canonical form")
+    return record
 
 
 def digest(record: msgspec.Struct) -> str:

@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from putback.records.change import Kind
+from putback.records.change import Size, State
 from putback.records.document import AtPath
 from putback.records.plan import Outcome
 from putback.records.run import Breach, Discipline, Exit, Limits, RunStatus
@@ -20,19 +20,6 @@ class Instant(enum.StrEnum):
 
     BEFORE = "before"
     AFTER = "after"
-
-
-class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """One path at one instant. `mode` holds permission bits, `size` is in bytes.
-
-    `digest` is git's sha256 id of the content (of the link text for a symbolic link): sha256 over `blob`, a
-    space, the size in decimal, NUL and the content, in 64 lowercase hex digits. A directory has none.
-    """
-
-    kind: Kind
-    mode: int
-    size: int = 0
-    digest: str = ""
 
 
 class RunStarted(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,19 +37,20 @@ class RunStarted(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_u
 class Snapshotted(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """`fs.snapshot`: the tree at one end of the run.
 
-    `tree` is the git id of the tree of all files: it commits to every path, content and executable bit.
-    `manifest` is sha256 over `manifest.json`, which commits to exact modes, directories and what is not covered,
-    too; only the capture before has one. `capture` is its id in the store; empty where only digests are kept.
+    `tree` is the git id of the tree of all files: it commits to every path, content and executable bit. `files`
+    counts files and symbolic links, `bytes` their content. `manifest` is sha256 over `manifest.json`, which
+    commits to exact modes, directories and what is not covered, too; only the capture before has one. `capture` is
+    its id in the store; empty where only digests are kept.
     """
 
     when: Instant
     tree: str
-    files: int
-    bytes: int
-    not_covered: int
+    files: Size
+    bytes: Size
+    not_covered: Size
     capture: str = ""
     manifest: str = ""
-    stored_bytes: int = 0
+    stored_bytes: Size = 0
 
 
 class Changed(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +58,13 @@ class Changed(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unkn
 
     before: State | None = None
     after: State | None = None
+
+    @property
+    def status(self) -> str:
+        """`created`, `modified` or `deleted`."""
+        if self.before is None:
+            return "created"
+        return "deleted" if self.after is None else "modified"
 
 
 class RolledBack(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,7 +89,10 @@ class RollbackRefused(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 
 
 class RunEnded(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """`run.end`, always the last: `receipt` is sha256 over the canonical receipt without its `ledger` field."""
+    """`run.end`, always the last: `receipt` is sha256 over the canonical receipt without its `ledger` field.
+
+    The counts are of `fs.change` events, directories included.
+    """
 
     status: RunStatus
     created: int = 0

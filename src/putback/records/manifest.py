@@ -5,24 +5,32 @@ from __future__ import annotations
 import msgspec
 
 from putback.records.capture import NotCovered
-from putback.records.change import Kind
+from putback.records.change import Kind, Size, State
 from putback.records.document import AtPath
 from putback.records.run import Discipline
 
 
 class Listed(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """One file or symbolic link; the fields are those of `putback.records.ledger.State`."""
+    """One file or symbolic link; the fields are those of `State`."""
 
     kind: Kind
     mode: int
-    size: int = 0
+    size: Size = 0
     digest: str
+
+    @property
+    def state(self) -> State:
+        return State(kind=self.kind, mode=self.mode, size=self.size, digest=self.digest)
 
 
 class ListedDirectory(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """One directory with its permission bits."""
 
     mode: int
+
+    @property
+    def state(self) -> State:
+        return State(kind=Kind.DIRECTORY, mode=self.mode)
 
 
 class Manifest(

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from putback.paths import RelPath
 from putback.records import document
 from putback.records.change import Node
 from putback.records.document import AtPath
@@ -18,7 +19,6 @@ class Action(enum.StrEnum):
     RESTORE = "restore"
     RECREATE = "recreate"
     REMOVE = "remove"
-    NOT_COVERED = "not_covered"
 
 
 class Policy(enum.StrEnum):
@@ -30,9 +30,10 @@ class Policy(enum.StrEnum):
 
 
 class Step(AtPath, frozen=True, omit_defaults=True, kw_only=True):
-    """`now` is what the safety capture holds at the path, `goal` what the step makes of it; None means absent.
+    """`now` is what is at the path, `goal` what the step makes of it; None means absent.
 
-    The applier refuses the step where it finds anything but `now`.
+    What is there, the safety capture says or, in a plan made from a run's documents alone, these do. The applier
+    refuses the step where it finds anything but `now`.
     """
 
     action: Action
@@ -42,10 +43,29 @@ class Step(AtPath, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Declined(AtPath, frozen=True, omit_defaults=True, kw_only=True):
-    """A path that the plan refuses to touch, or leaves alone, and why."""
+    """A path that the plan refuses to touch, or leaves alone, and why.
+
+    The last five codes are for paths of which a run's documents say what cannot be or must not be done.
+    """
 
     reason: str
-    code: Literal["drift", "not_covered", "nested_repository", "never_captured", "out_of_scope"]
+    code: Literal[
+        "drift",
+        "not_covered",
+        "nested_repository",
+        "never_captured",
+        "out_of_scope",
+        "unsafe_path",
+        "malformed",
+        "contradiction",
+        "duplicate",
+        "blocked",
+    ]
+
+    @property
+    def raw(self) -> RelPath:
+        """The path, which here may be one that nothing may touch: for telling, not for acting on."""
+        return RelPath(self.name)
 
 
 class Status(enum.StrEnum):

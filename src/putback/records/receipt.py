@@ -67,7 +67,7 @@ class Operations(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, 
 
 
 class ChangeCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
-    """How many paths the run created, modified and deleted."""
+    """How many paths the run created, modified and deleted, directories included."""
 
     created: int = 0
     modified: int = 0

@@ -52,7 +52,7 @@ class Breach(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forb
 
     def __str__(self) -> str:
         example = f" ({self.detail})" if self.detail else ""
-        return f"{self.limit}: {self.measured}, allowed {self.allowed}{example}"
+        return f"{self.limit}: {self.measured}, {self.allowed} allowed{example}"
 
 
 class EndedBy(enum.StrEnum):
@@ -88,8 +88,10 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid
 
     @property
     def status(self) -> int:
-        """As a shell has it: the exit code, or 128 and the signal."""
-        return 128 + self.signal if self.signal is not None else self.code or 0
+        """As a shell has it: the exit code, or 128 and the signal; 255 where nobody knows."""
+        if self.code is not None:
+            return self.code
+        return 255 if self.signal is None else 128 + self.signal
 
 
 class RunStatus(enum.StrEnum):

@@ -13,14 +13,13 @@ from functools import cached_property
 from putback import paths, seams
 from putback.errors import IntegrityError, StorageError, UnsafePath
 from putback.git import refs
-from putback.git.command import Git
 from putback.git.loose import LooseWriter
 from putback.git.objectid import object_id
 from putback.git.objects import ObjectReader, tree_of
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Capture
-from putback.records.plan import Outcomes
+from putback.records.plan import Outcome, Outcomes
 from putback.store.layout import WorkspacePaths
 
 EMPTY_TREE = object_id("tree", b"").hex()
@@ -91,7 +90,7 @@ class TreeState(View):
     ignored: frozenset[RelPath]
 
 
-def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes | None = None) -> str:
+def write(where: WorkspacePaths, state: TreeState, outcomes: Outcomes | None = None) -> str:
     """Store `state` as a capture, anchor it with a ref and return its id. Raises StorageError.
 
     `outcomes` say what a restore did on the way to this state; undo is bounded by them.
@@ -112,10 +111,10 @@ def write(where: WorkspacePaths, git: Git, state: TreeState, outcomes: Outcomes 
             tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
             capture_id = writer.add_whole("commit", _commit(tree, state.record))
             writer.finish()
+        seams.reach("capture.before_ref")
+        refs.anchor(where.store.git_dir, where.name, capture_id, where.scratch)
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
-    seams.reach("capture.before_ref")
-    refs.anchor(git, where.name, capture_id)
     seams.reach("capture.after_ref")
     return capture_id
 
@@ -132,15 +131,23 @@ class StoredCapture(View):
         self.files_tree = self._parts["files"]
         self.directories = decode_modes(self._blob("directories"), capture_id)
         self.modes = decode_modes(self._blob("modes"), capture_id)
-        self.ignored = frozenset(_checked(name, capture_id) for name in self._blob("ignored").split(b"\0") if name)
+        self.ignored = decode_paths(self._blob("ignored"), capture_id)
 
     @cached_property
     def touched(self) -> frozenset[RelPath] | None:
         """The paths at which the restore before this capture changed anything; None where no restore did."""
+        return None if self._outcomes is None else frozenset(item.raw for item in self._outcomes.touched)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of every path of the restore before this capture; empty where there was none."""
+        return () if self._outcomes is None else self._outcomes.outcomes
+
+    @cached_property
+    def _outcomes(self) -> Outcomes | None:
         if "outcomes.json" not in self._parts:
             return None
-        listed = document.decode(self._blob("outcomes.json"), Outcomes, f"outcomes of {self.id[:12]}")
-        return frozenset(item.raw for item in listed.touched)
+        return document.decode(self._blob("outcomes.json"), Outcomes, f"outcomes of {self.id[:12]}")
 
     def _blob(self, name: str) -> bytes:
         return self._reader.read(self._parts[name], "blob")
@@ -184,6 +191,11 @@ def decode_modes(data: bytes, capture_id: str) -> dict[RelPath, int]:
 
 def encode_paths(names: Iterable[RelPath]) -> bytes:
     return b"".join(name + b"\0" for name in sorted(names))
+
+
+def decode_paths(data: bytes, capture_id: str) -> frozenset[RelPath]:
+    """The set in a list. Raises IntegrityError on an unsafe path."""
+    return frozenset(_checked(name, capture_id) for name in data.split(b"\0") if name)
 
 
 def _checked(name: bytes, capture_id: str) -> RelPath:

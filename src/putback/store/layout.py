@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from putback.errors import IntegrityError, StorageError
+from putback.errors import IntegrityError, StorageError, UsageError
 from putback.fs.durable import write_file
+from putback.paths import quote
 from putback.records import document
 
 VERSION = 1
@@ -51,6 +52,19 @@ def default_store() -> Path:
     import platformdirs  # only who names no store needs it
 
     return platformdirs.user_state_path("putback")
+
+
+def check_place(place: Path, root: Path) -> None:
+    """Raise UsageError for a store that would hold the workspace, or lie in a repository of the user's."""
+    if place == root or place in root.parents:
+        problem = f"the store {quote(os.fsencode(place))} would hold the workspace itself"
+    elif any(part.lower() == ".git" for part in place.parts):
+        problem = f"the store {quote(os.fsencode(place))} would lie inside a .git"
+    else:
+        return
+    raise UsageError(
+        f"{problem}; nothing was written", hint="name another directory with --store or $PUTBACK_STORE"
+    )
 
 
 @dataclass(frozen=True)
@@ -224,20 +238,21 @@ class WorkspacePaths:
         known = self.identity()
         if known is not None and (known.device, known.inode) == (found.st_dev, found.st_ino):
             return
-
-        write_file(
-            self.marker,
-            document.encode(
-                WorkspaceFile(
-                    root_b64=base64.b64encode(self.root).decode(),
-                    root=self.root.decode("utf-8", "backslashreplace"),
-                    device=found.st_dev,
-                    inode=found.st_ino,
-                    created_ns=known.created_ns if known else created_ns,
-                )
-            )
-            + b"\n",
+        record = WorkspaceFile(
+            root_b64=base64.b64encode(self.root).decode(),
+            root=self.root.decode("utf-8", "backslashreplace"),
+            device=found.st_dev,
+            inode=found.st_ino,
+            created_ns=known.created_ns if known else created_ns,
         )
+        for last in (False, False, True):
+            try:
+                write_file(self.marker, document.encode(record) + b"\n")
+                return
+            except FileNotFoundError:
+                # We hold no lock yet; whoever does has swept our half-written file away as a leftover.
+                if last:
+                    raise
 
 
 def _alternates(objects: Path) -> bytes:
