@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -49,19 +49,42 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     keep_within: str | None = None
 
 
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults of `putback run`. Times are in seconds of the wall clock, sizes in bytes.
+
+    `snapshot`, `rollback_on_breach` and `verify` are the user's to say: a workspace cannot make putback copy its
+    contents, put anything back or run a command.
+    """
+
+    snapshot: bool = False
+    rollback_on_breach: bool = False
+    max_seconds: float | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+    protected: tuple[str, ...] = ()
+    fail_on_error: bool = False
+    verify: str = ""
+    leftovers: Literal["wait", "end", "leave"] = "wait"
+    wait_seconds: float = 10.0
+    grace_seconds: float = 5.0
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one call."""
 
     capture: CaptureSettings = CaptureSettings()
     store: StoreSettings = StoreSettings()
     retention: RetentionSettings = RetentionSettings()
+    run: RunSettings = RunSettings()
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "capture": CaptureSettings,
     "store": StoreSettings,
     "retention": RetentionSettings,
+    "run": RunSettings,
 }
+_USERS = frozenset({"run.snapshot", "run.rollback_on_breach", "run.verify"})
 
 
 def user_file() -> Path:
@@ -108,12 +131,12 @@ def load(
 
 def _project_settings(workspace: Path, merged: dict[str, dict[str, Any]]) -> None:
     project = workspace / "pyproject.toml"
-    _merge(merged, _table(_read(project, shared=True), project), f"{project} [tool.putback]")
+    _merge(merged, _table(_read(project, shared=True), project), f"{project} [tool.putback]", users=False)
 
 
 def _own_settings(workspace: Path, merged: dict[str, dict[str, Any]]) -> None:
     own = workspace / ".putback.toml"
-    _merge(merged, _read(own), str(own))
+    _merge(merged, _read(own), str(own), users=False)
 
 
 def _read(path: Path, *, shared: bool = False) -> dict[str, Any]:
@@ -171,8 +194,12 @@ def _pair(pair: str) -> dict[str, Any]:
     return {section: {name: parsed}}
 
 
-def _merge(merged: dict[str, dict[str, Any]], source: dict[str, Any], origin: str) -> None:
+def _merge(merged: dict[str, dict[str, Any]], source: dict[str, Any], origin: str, *, users: bool = True) -> None:
+    """Lay a source over those before it. Where it is not the `users` own, some keys are not for it to set."""
     faults = list(_faults(source))
+    if not users and not faults:
+        named = (f"{section}.{name}" for section, table in source.items() for name in table)
+        faults = [f"{key} can be set in your own configuration only" for key in named if key in _USERS]
     if faults:
         raise UsageError(f"{origin}: " + "; ".join(faults))
     for section, table in source.items():

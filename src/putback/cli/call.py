@@ -36,8 +36,12 @@ class Call:
     @cached_property
     def workspace(self) -> Workspace:
         """The workspace of this call. Raises PutbackError."""
+        return self.workspace_at(self.directory)
+
+    def workspace_at(self, directory: str) -> Workspace:
+        """The workspace around another directory, with the same options. Raises PutbackError."""
         return Workspace.open(
-            self.directory,
+            directory,
             store=self.store or os.environ.get("PUTBACK_STORE") or None,
             overrides=self.pairs,
             forgive=None if self.strict else lambda fault: self.note(f"warning: settings ignored: {fault}"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
     from putback.ops.status import WorkspaceStatus
+    from putback.runs.close import RunResult
+    from putback.runs.unfinished import Unfinished
 
 PATCH_LIMIT_BYTES = 1_000_000
 
@@ -57,6 +59,8 @@ def entry(item: Entry) -> dict[str, Any]:
         "scope": at_paths(item.scope),
         "after": item.after,
     }
+    if item.status is not None:
+        result |= {"status": str(item.status), "exit_code": item.exit_code, "changed": item.changed}
     if item.before:
         result |= {
             "before": item.before,
@@ -82,6 +86,32 @@ def capture(record: Capture) -> dict[str, Any]:
         "scope": at_paths(record.scope),
         "root": record.root,
     }
+
+
+def run(item: RunResult) -> dict[str, Any]:
+    """A run that is over: its receipt, and where its documents are."""
+    return {
+        "id": item.entry.id,
+        "short_id": item.entry.short_id,
+        "exit_code": item.exit_code,
+        "breached": item.breached,
+        "folder": str(item.folder),
+        "receipt": msgspec.to_builtins(item.receipt),
+    }
+
+
+def unfinished(items: Iterable[Unfinished]) -> list[dict[str, Any]]:
+    """Runs without a receipt: under way (`alive`), or interrupted and waiting for `recover`."""
+    return [
+        {
+            "id": item.id,
+            "command": list(item.command),
+            "alive": item.alive,
+            "processes": [process.pid for process in item.processes],
+            "fault": item.fault,
+        }
+        for item in items
+    ]
 
 
 def node(item: Node | None) -> Any:
@@ -140,7 +170,7 @@ def interrupted(item: Interrupted | None) -> Any:
     }
 
 
-def status(item: WorkspaceStatus) -> dict[str, Any]:
+def status(item: WorkspaceStatus, runs: Iterable[Unfinished]) -> dict[str, Any]:
     return {
         "protected": item.last is not None,
         "root": str(item.root),
@@ -150,4 +180,5 @@ def status(item: WorkspaceStatus) -> dict[str, Any]:
         "replaced": item.replaced,
         "store": {"path": str(item.store), "bytes": item.store_bytes, "limit": item.store_limit},
         "interrupted": interrupted(item.interrupted),
+        "runs": unfinished(runs),
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from putback import paths
 from putback.cli import jsonout
 from putback.cli.call import Call
 from putback.errors import PutbackError
@@ -24,8 +25,11 @@ COMMANDS = {
     "ls": "the paths that a capture holds",
     "diff": "what a restore would change, or what happened",
     "restore": "put back a snapshot, or take back what happened",
-    "undo": "take back the newest restore",
+    "run": "supervise a command, and take back what it did",
+    "undo": "take back the newest run or restore",
     "redo": "do again what undo took back",
+    "plan": "what taking a run back would do, from its documents",
+    "verify": "check the evidence of a run",
     "status": "protected or not, since when, at what cost",
     "recover": "leave the state of an interrupted restore",
     "completion": "completion for your shell",
@@ -106,14 +110,17 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in itertools.takewhile("--".__ne__, arguments)
     if as_json:
         # Accepted after the command, too, where people put it.
-        arguments = ["--json", *(word for word in arguments if word != "--json")]
+        ours = list(itertools.takewhile("--".__ne__, arguments))
+        arguments = ["--json", *(word for word in ours if word != "--json"), *arguments[len(ours) :]]
     if sys.platform == "win32":
         return _report(as_json, "unsupported", "Windows is not supported", "use it inside WSL", INTERNAL - 1)
     try:
         code = cli.main(arguments, prog_name="putback", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except PutbackError as error:
-        return _report(as_json, error.code, error.message, error.hint, error.exit_code)
+        return _report(
+            as_json, error.code, _words(error.message), error.hint and _words(error.hint), error.exit_code
+        )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as error:
@@ -139,6 +146,11 @@ def _report(as_json: bool, code: str, message: str, hint: str | None, exit_code:
         if hint:
             click.echo(f"  {hint}", err=True)
     return exit_code
+
+
+def _words(text: str) -> str:
+    """A message in which documents and workspaces may have a say: nothing in it can move a terminal's cursor."""
+    return paths.printable(text.encode("utf-8", "backslashreplace"))
 
 
 def _open_streams() -> None:

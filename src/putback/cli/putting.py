@@ -67,15 +67,15 @@ class _Answer:
 
 
 def _print_plan(here: Call, plan: Plan) -> None:
-    for line in render.plan(plan, everything=_everything(here)):
+    for line in render.plan(plan, everything=everything(here)):
         click.echo(line)
 
 
 def _print_result(here: Call, result: Restored) -> None:
-    for line in render.restored(result, everything=_everything(here)):
+    for line in render.restored(result, everything=everything(here)):
         click.echo(line)
 
 
-def _everything(here: Call) -> bool:
+def everything(here: Call) -> bool:
     """A pipe gets every line; a terminal gets them all only when asked."""
     return here.verbosity > 0 or not sys.stdout.isatty()

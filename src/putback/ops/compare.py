@@ -19,6 +19,7 @@ from putback.records.capture import Capture, Purpose
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.plan import Policy
+from putback.records.receipt import Receipt
 from putback.store.captures import StoredCapture, View
 
 
@@ -39,11 +40,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Shown:
-    """One entry of the history (None for a capture without one), its capture's record, and what a span changed."""
+    """One entry of the history (None for a capture without one), its capture's record, and what a span changed.
+
+    A run that kept digests alone has no capture; a run whose evidence is there has a receipt.
+    """
 
     entry: Entry | None
-    capture: Capture
+    capture: Capture | None
     comparison: Comparison | None
+    receipt: Receipt | None = None
 
 
 def split_range(asked: str) -> tuple[str, str] | None:
@@ -77,6 +82,8 @@ def describe(session: Session, asked: str) -> Shown:
     """What `Workspace.show` answers."""
     full = session.resolve(asked)
     entry = session.entry(full)
+    if entry is not None and entry.kind is EntryKind.RUN and not entry.after:
+        return Shown(entry, None, None)
     before, after = session.captures_of(full)
     comparison = None
     if before is not None:

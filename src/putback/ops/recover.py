@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from putback.errors import FailedError, IntegrityError, PutbackError
+from putback.errors import FailedError, IntegrityError, PutbackError, UnknownStateError
 from putback.ops import leftovers, restore
 from putback.ops.apply import DONE, OWNER_ALL
 from putback.ops.restore import Options, Restored, Target
@@ -62,6 +62,16 @@ def inspect(session: Session) -> Interrupted | None:
         result.paths[step.raw] = standing
         result.found[step.raw] = found
     return result
+
+
+def check_known(session: Session) -> None:
+    """Raise UnknownStateError where a restore was interrupted, for what would build on it."""
+    interrupted = inspect(session)
+    if interrupted is not None:
+        raise UnknownStateError(
+            f"an interrupted restore left {len(interrupted.paths)} paths undecided",
+            hint="`putback recover` shows them and resolves the state",
+        )
 
 
 def resolve(session: Session, choice: Choice) -> Restored:

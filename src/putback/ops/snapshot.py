@@ -31,7 +31,7 @@ def take(session: Session, message: str, scope: frozenset[RelPath]) -> Snapshot:
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
     text = message.encode("utf-8", "backslashreplace").decode()
     state = session.capturer.take(message=text or created, purpose=Purpose.SNAPSHOT, scope=scope)
-    capture_id = captures.write(session.where, session.git, state)
+    capture_id = captures.write(session.where, state)
     entry = Entry(
         seq=session.history.next_seq(),
         id=capture_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from putback.errors import NothingToUndo
 from putback.ops.restore import Target
-from putback.ops.session import Session
+from putback.ops.session import Session, check_contents
 from putback.records.history import Cause, Entry
 from putback.store.history import undo_state
 
@@ -15,6 +15,7 @@ def undo_target(session: Session) -> Target:
     if not pending:
         raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
     entry = pending[-1]
+    check_contents(entry)
     return span_target(session, entry, Cause.UNDO, f"undo of {entry.short_id}: {entry.message}")
 
 

@@ -41,7 +41,8 @@ class Entry(
     that a restore put back, for undo and redo the entry that they took back or did again. `created_ns` is in
     nanoseconds since the epoch. `changed` counts the paths at which anything was changed, `applied` those that a
     restore put back; `declined` lists those that did not go back, with the reason. `status` and `exit_code` say
-    how a run came out; it has no captures where it kept digests alone.
+    how a run came out; it has no captures where it kept digests alone. `ledger` is the hash of the event in its
+    ledger up to which everything had been told when the entry was made: all but the rollback and the end.
     """
 
     seq: int
@@ -59,6 +60,7 @@ class Entry(
     not_covered: int = 0
     status: RunStatus | None = None
     exit_code: int = 0
+    ledger: str = ""
     applied: int = 0
     changed: int = 0
     declined: tuple[Outcome, ...] = ()

@@ -12,10 +12,17 @@ from putback.cli import call, jsonout, render
 def command(here: call.Call) -> None:
     """The history, newest first."""
     entries = here.workspace.list()
+    runs = here.workspace.runs.unfinished()
     if here.json:
-        jsonout.write({"entries": [jsonout.entry(entry) for entry in entries]})
+        waiting = {"runs": jsonout.unfinished(runs)} if runs else {}
+        jsonout.write({"entries": [jsonout.entry(entry) for entry in entries]} | waiting)
         return
     for line in render.history(entries):
         click.echo(line)
-    if not entries:
+    if runs:
+        from putback.cli import render_run
+
+        for line in render_run.unfinished(runs):
+            here.note(line)
+    elif not entries:
         here.note("nothing was ever captured here; `putback snapshot` takes the first capture")

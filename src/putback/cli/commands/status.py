@@ -14,11 +14,17 @@ from putback.cli import call, jsonout, render
 def command(here: call.Call) -> int:
     """Protected or not, since when, what the store costs, and whether anything is undecided."""
     found = here.workspace.status()
+    runs = here.workspace.runs.unfinished()
     if here.json:
-        jsonout.write(jsonout.status(found))
+        jsonout.write(jsonout.status(found, runs))
     else:
         for line in render.status(found, time.time()):
             click.echo(line)
-    if found.damaged:
+        if runs:
+            from putback.cli import render_run
+
+            for line in render_run.unfinished(runs):
+                click.echo(line)
+    if found.damaged or any(run.fault for run in runs):
         return 46
-    return 44 if found.interrupted is not None else 0
+    return 44 if found.interrupted is not None or not all(run.alive for run in runs) else 0

@@ -1,0 +1,88 @@
+"""The runs of one workspace: where their evidence lies, whether it holds, and which of them have no end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from putback.errors import PutbackError, UnknownId
+from putback.ops.session import Session
+from putback.records.run import Discipline
+from putback.runs import resume, unfinished
+from putback.runs.close import RunResult
+from putback.runs.evidence import Evidence
+from putback.runs.unfinished import Unfinished
+from putback.store.history import History, resolve
+from putback.store.layout import WorkspacePaths
+
+if TYPE_CHECKING:
+    from putback.runs.verify import Check
+
+# Opens a session under the workspace's lock, for captures with contents or of digests alone.
+Opener = Callable[[bool], AbstractContextManager[Session]]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of the workspace at `where`."""
+
+    where: WorkspacePaths
+    open_session: Opener
+
+    def folder(self, asked: str) -> Path:
+        """Where the documents of a run are. Raises MalformedId, UnknownId and AmbiguousId."""
+        names = History(self.where.history).names()
+        full = resolve(asked, names, [run.id for run in self.unfinished()])
+        folder = self.where.runs / full
+        if not folder.is_dir():
+            gone = f"{full[:12]} is no run, or its documents are gone"
+            raise UnknownId(gone, hint="`putback list` shows the runs")
+        return folder
+
+    def verify(self, asked: str) -> list[Check]:
+        """Check the evidence of a run against itself and against the store."""
+        from putback.runs import verify
+        from putback.runs.witness import StoreWitness
+
+        folder = self.folder(asked)
+        documents = Evidence(folder).load()
+        with self.open_session(True) as session:
+            return verify.verify(documents, StoreWitness(session, folder.name))
+
+    def unfinished(self) -> list[Unfinished]:
+        """The runs that are under way or whose supervisor was killed, oldest first."""
+        return unfinished.unfinished(self.where) if self.where.exists() else []
+
+    def killed(self) -> list[Unfinished]:
+        """The runs whose supervisor was killed or came to no end, oldest first."""
+        return [run for run in self.unfinished() if not run.alive]
+
+    def find(self, asked: str) -> Unfinished | None:
+        """The unfinished run that `asked` means; None where it means something else, or nothing."""
+        runs = {run.id: run for run in self.unfinished()}
+        try:
+            return runs.get(resolve(asked, History(self.where.history).names(), list(runs))) if runs else None
+        except PutbackError:
+            return None
+
+    def close(self, run: Unfinished) -> RunResult:
+        """Close the account of a run whose supervisor was killed. Writes evidence, never the workspace.
+
+        Raises LockedError where it, or its command, is still at work; UnknownStateError where a restore was cut
+        short, which is to be resolved first; IntegrityError where the evidence is damaged; FailedError where the
+        run is closed already.
+        """
+        contents = run.started is not None and run.started.discipline is Discipline.CONTENTS
+        with self.open_session(contents) as session:
+            result = resume.finish(session, run)
+            for folder in unfinished.folders(self.where):
+                folder.tidy()
+            return result
+
+    def set_aside(self, run: Unfinished) -> Path:
+        """Give up a run whose evidence is damaged, and keep the evidence; returns where it is then."""
+        with self.open_session(True) as session:
+            return resume.set_aside(session, run)

@@ -1,0 +1,29 @@
+"""Tell what a run did, from its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from putback.ops.compare import Comparison, Shown
+from putback.records.change import Change, Node, State
+from putback.records.ledger import Changed
+from putback.runs.evidence import Evidence
+
+
+def with_evidence(shown: Shown, folder: Path) -> Shown:
+    """The entry with its receipt, and, where the store has no captures of it, with the changes in its ledger."""
+    documents = Evidence(folder).load()
+    comparison = shown.comparison
+    if comparison is None and documents.ledger is not None:
+        changes = [_change(item) for item in documents.ledger.changes]
+        comparison = Comparison("before the run", "after it", changes)
+    return replace(shown, comparison=comparison, receipt=documents.receipt)
+
+
+def _change(item: Changed) -> Change:
+    return Change(item.raw, _node(item.before), _node(item.after))
+
+
+def _node(state: State | None) -> Node | None:
+    return None if state is None else Node(state.kind, state.mode, state.digest)
