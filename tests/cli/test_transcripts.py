@@ -22,7 +22,8 @@ def normal(text: str, tree: Path, store: Path) -> str:
     text = text.replace(str(store), "STORE").replace(str(tree), "TREE")
     text = re.sub(r"\b[0-9a-f]{64}\b", "<whole id>", text)
     text = re.sub(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12}\b", "<id>", text)
-    text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?", "<time>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z?)?Z?", "<time>", text)
+    text = re.sub(r"after \d+\.\d s|\d+ ms(?=, 100 ms)", "<duration>", text)
     return re.sub(r"\d+ s ago|[\d.]+ kB of", lambda match: re.sub(r"[\d.]+", "N", match[0]), text)
 
 

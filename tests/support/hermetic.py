@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from putback.config import CaptureSettings, RetentionSettings, Settings, StoreSettings
+from putback.config import CaptureSettings, RetentionSettings, RunSettings, Settings, StoreSettings
 from putback.workspace import Workspace
 from support.trees import Literal, create
 
@@ -22,15 +23,18 @@ OpenWorkspace = Callable[..., Workspace]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty home directory; no GIT_*, XDG_* or PUTBACK_* variable; umask 022."""
+    """An empty home directory; no GIT_*, XDG_* or PUTBACK_* variable; umask 022; Ctrl-C as Python has it."""
     place = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
         if name.startswith(("GIT_", "XDG_", "PUTBACK_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(place))
-    before = os.umask(0o022)
+    before, interrupt = os.umask(0o022), signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     yield place
     os.umask(before)
+    # A command line that is called within the process takes it over.
+    signal.signal(signal.SIGINT, interrupt)
 
 
 @pytest.fixture
@@ -67,7 +71,7 @@ def settings(**chosen: Any) -> Settings:
     """Settings by the bare names of their fields; the free-disk floor is 0 unless chosen."""
     chosen = {"min_free_bytes": 0, **chosen}
     tables: list[Any] = []
-    for kind in (CaptureSettings, StoreSettings, RetentionSettings):
+    for kind in (CaptureSettings, StoreSettings, RetentionSettings, RunSettings):
         names = chosen.keys() & set(kind.__struct_fields__)
         tables.append(kind(**{name: chosen.pop(name) for name in names}))
     assert not chosen, f"no such settings: {chosen}"

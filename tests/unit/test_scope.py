@@ -14,6 +14,8 @@ import pytest
 from putback.config import Settings
 from putback.errors import OverBudget, StorageError, UnsafePath, UnsuitableRoot
 from putback.fs.root import Root
+from putback.git.user_repo import UserRepository
+from putback.ops import scan
 from putback.records.capture import Reason
 from putback.records.plan import Status
 from putback.workspace import Workspace
@@ -222,6 +224,37 @@ def test_a_file_enters_when_it_is_tracked_and_leaves_when_it_is_not_any_more(
     ws.snapshot()
     assert "t.log" not in held(ws)
     assert ws.diff("@2..@1").changes == []
+
+
+@pytest.mark.requirement("K2")
+def test_what_git_could_not_tell_once_is_asked_again_however_old_the_index_is(
+    repository: Path, open_workspace: OpenWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(repository, {".gitignore": "*.log\n", "t.log": "1"})
+    git(repository, "add", "-f", "t.log")
+    monkeypatch.setattr(scan, "settled", lambda *_: True)
+    ws = open_workspace(repository)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            UserRepository, "tracked_but_ignored", lambda here, *_: here.git.background("ls-files", "--no-such")
+        )
+        assert ws.snapshot().capture.warnings
+    ws.snapshot()
+    assert "t.log" in held(ws)
+
+
+@pytest.mark.requirement("K2")
+def test_a_directory_is_not_held_for_a_tracked_file_that_is_not_there(
+    repository: Path, open_workspace: OpenWorkspace
+) -> None:
+    create(repository, {"out/deep/t": "1", "out/x": "1"})
+    git(repository, "add", "-f", "out/deep/t")
+    create(repository, {".gitignore": "out/\n"})
+    (repository / "out/deep/t").unlink()
+    (repository / "out/deep/t").mkdir()
+    ws = open_workspace(repository)
+    ws.snapshot()
+    assert held(ws) == {".gitignore", "committed"}
 
 
 @pytest.mark.requirement("K2", "K10", "K13")
