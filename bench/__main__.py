@@ -51,7 +51,7 @@ class Bench:
     def run(self, wanted: set[str]) -> None:
         """Every wanted operation, in an order in which each finds what it needs."""
         self.first(MOST_FIRST_RUNS if "first" in wanted else 1)
-        for key in ("warm", "changed", "diff", "restore", "store", "list"):
+        for key in ("warm", "changed", "diff", "restore", "supervised", "store", "list"):
             if key in wanted:
                 note(f"{self.tree.files:,} files: {key}")
                 getattr(self, key)()
@@ -108,6 +108,14 @@ class Bench:
                     if self.tree.fingerprint() != before:
                         self.results.notes.append(f"{tool.name} did not put {self.tree.files:,} files back")
                         subprocess.run(["git", "reset", "-q", "--hard"], cwd=self.tree.root, check=True)
+
+    def supervised(self) -> None:
+        """A command that changes nothing, between two captures."""
+        tools = [tool for tool in self.tools if tool.supervised() is not None]
+        self.settle(tools)
+        for _ in range(self.runs):
+            for tool in tools:
+                self.timed("supervised", tool, tool.supervised())
 
     def store(self) -> None:
         """What the stores grow by with fifty revisions of ten files each."""

@@ -3,7 +3,7 @@
 The project is made of the sources of installed packages, with what real projects have: a git repository, staged
 and unstaged work, untracked data, an empty directory, a link, an executable, a private file. An independent copy
 is taken with `cp -a` before the damage, and everything is compared with it afterwards: putback is not asked to
-judge itself. Exit code 1 where anything differs.
+judge itself. Exit code 1 where anything differs. What the agent does is in `agent.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from pathlib import Path
 PACKAGES = ("click", "rich", "msgspec", "platformdirs", "pip", "pygments")
 FEWEST_FILES = 300
 SHOWN_LINES = 6
+AGENT = Path(__file__).with_name("agent.py")
+BREACHED = 42
 
 # Path below the root -> kind, permission bits, digest of the content (of a link: of its text).
 Picture = dict[str, tuple[str, int, str]]
@@ -66,8 +68,12 @@ class Demo:
         identity = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "gc.auto=0")
         subprocess.run(["git", *identity, *arguments], cwd=self.project, env=self.environment, check=True)
 
-    def putback(self, *arguments: str, shown: int = SHOWN_LINES) -> None:
-        """Run one command as a person would type it; show its output, and that it left `.git` alone."""
+    def putback(
+        self, *arguments: str, shown: int = SHOWN_LINES, head: bool = False, code: int = 0, git_too: bool = True
+    ) -> None:
+        """Run one command as a person would type it; show the end of its output (with `head`, the beginning), and
+        that it left `.git` alone.
+        """
         before = picture(self.project / ".git")
         print(f"\n$ {shlex.join(['putback', *arguments])}", flush=True)
         began = time.perf_counter()
@@ -81,13 +87,16 @@ class Demo:
         )
         seconds = time.perf_counter() - began
         lines = done.stdout.decode("utf-8", "replace").splitlines()
-        if len(lines) > shown:
-            print(f"  ... {len(lines) - shown:,} lines more ...")
-        print("\n".join(lines[-shown:]))
-        say(f"({seconds:.2f} s)")
-        if done.returncode != 0:
+        more = f"  ... {len(lines) - shown:,} lines more ..."
+        if len(lines) > shown and not head:
+            print(more)
+        print("\n".join(lines[:shown] if head else lines[-shown:]))
+        if len(lines) > shown and head:
+            print(more)
+        say(f"({seconds:.2f} s, exit code {done.returncode})")
+        if done.returncode != code:
             raise DemoFailed(f"putback {arguments[0]} ended with code {done.returncode}")
-        if picture(self.project / ".git") != before:
+        if git_too and picture(self.project / ".git") != before:
             raise DemoFailed(f"putback {arguments[0]} touched the user's .git")
 
 
@@ -173,34 +182,6 @@ def make_project(demo: Demo) -> None:
     (demo.project / "caf\u00e9 \u2603.txt").write_text("a name that is not ASCII\n")
 
 
-def agent(demo: Demo) -> None:
-    """What an agent that has lost its way does to a project."""
-    demo.git("reset", "-q", "--hard")
-    say("agent: git reset --hard         (staged and unstaged work is gone)")
-    demo.git("clean", "-fdq")
-    say("agent: git clean -fd            (untracked files and empty directories are gone)")
-    files = sorted(path for path in (demo.project / "src").rglob("*.py"))
-    rewritten, deleted = files[::3], files[1::3]
-    for path in rewritten:
-        path.write_bytes(path.read_bytes().upper())
-    for path in deleted:
-        path.unlink()
-    for number in range(200):
-        path = demo.project / "generated" / f"group{number % 10}" / f"helper{number}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"def helper{number}(): ...\n")
-    say(f"agent: {len(rewritten)} files rewritten, {len(deleted)} deleted, 200 added")
-    (demo.project / "run.sh").chmod(0o644)
-    for path in files[2::9]:
-        path.chmod(0o777)
-    (demo.project / "latest").unlink()
-    (demo.project / "latest").mkdir()
-    (demo.project / "latest" / "readme").write_text("this was a link\n")
-    shutil.rmtree(demo.project / "src" / "rich")
-    (demo.project / "src" / "rich").write_text("this was a package\n")
-    say("agent: modes changed, a link became a directory, a package became a file")
-
-
 def show(demo: Demo) -> None:
     """The whole story. Raises DemoFailed."""
     make_project(demo)
@@ -208,27 +189,32 @@ def show(demo: Demo) -> None:
     original = work_tree(demo.copy)
     say(f"A project of {len(original):,} paths, with staged, unstaged and untracked work in it.")
     say("An independent copy was made with cp -a; all comparisons below are with that copy.")
-    demo.putback("snapshot", "-m", "before the agent")
-
-    print()
-    say("Now the agent runs.")
-    agent(demo)
-    wrecked = work_tree(demo.project)
-    lost = sum(wrecked.get(path) != entry for path, entry in original.items())
-    added = len(wrecked.keys() - original.keys())
-    say(f"{lost:,} of {len(original):,} paths are changed or gone, {added:,} are new.")
-
-    demo.putback("diff", "--stat")
-    demo.putback("restore", "@1", "--exact", "--yes")
+    say("An agent runs under supervision; it may change 100 files, and ends up somewhere else.")
+    run = ("run", "--rollback-on-breach", "--max-files", "100", "--", sys.executable, str(AGENT))
+    demo.putback(*run, shown=20, code=BREACHED, git_too=False)
     compare(work_tree(demo.project), original, "the cp -a copy")
+    demo.putback("show", "@1", shown=20, head=True)
+    demo.putback("verify", "@1", shown=40)
 
     demo.putback("undo", "--yes")
-    compare(work_tree(demo.project), wrecked, "what the agent had left")
+    wrecked = work_tree(demo.project)
+    lost = sum(wrecked.get(path) != entry for path, entry in original.items())
+    new = len(wrecked.keys() - original.keys())
+    say(f"{lost:,} of {len(original):,} paths are as the agent left them, {new:,} are new.")
+    demo.putback("diff", "--stat")
     demo.putback("redo", "--yes")
+    compare(work_tree(demo.project), original, "the cp -a copy")
+
+    demo.putback("snapshot", "-m", "before a second agent")
+    say("Now an agent runs without supervision.")
+    subprocess.run([sys.executable, str(AGENT)], cwd=demo.project, env=demo.environment, check=True)
+    demo.putback("restore", "@1", "--exact", "--yes")
     compare(work_tree(demo.project), original, "the cp -a copy")
     demo.putback("list")
     print()
-    say("OK: the user's .git has the same checksum before and after every putback command.")
+    say(
+        "OK: the user's .git has the same checksum before and after every putback command but the agent's own run."
+    )
 
 
 def main() -> int:

@@ -32,12 +32,14 @@ OPERATIONS = (
     Operation("changed", "capture, 10 changed", "shadow", 0.6),
     Operation("diff", "diff, 10 changed", "shadow"),
     Operation("restore", "restore of 1,000", "shadow", 0.5),
+    Operation("supervised", "run of `true`", "shadow"),
     Operation("list", "list", "floor", 6.0, 1_000),
 )
 STORE_FIRST = "store, first capture (MB)"
 FOOT = """Medians of wall seconds. `putback / reference` is the ratio of medians.
 Targets (DESIGN 9) are for 100,000 files, that of `list` for 1,000. Memory at 100,000 files: at most 200 MB.
 shadow: git add -A && git commit in a second repository (sha1, no collector). cp -a: a copy, without `.git`.
+run of `true`: with contents kept; for the shadow, a commit before and one after.
 floor: a stat of every file (find -printf) beside captures, `python -c pass` beside `list`.
 Peak memory is that of the largest process; nothing below some 20 MB can be seen. Both restores end with a sync."""
 

@@ -52,6 +52,10 @@ class Tool:
         """Put the tree back to the last capture, exactly."""
         return None
 
+    def supervised(self) -> Commands:
+        """Record the tree, run a command that does nothing, and record the tree again."""
+        return None
+
     def list(self) -> Commands:
         """Show what has been captured."""
         return None
@@ -85,6 +89,9 @@ class Putback(Tool):
     def restore(self) -> Commands:
         return [self._putback("restore", "@1", "--exact", "--yes"), self.command("sync", "-f", ".")]
 
+    def supervised(self) -> Commands:
+        return [self._putback("run", "--snapshot", "--", "true")]
+
     def list(self) -> Commands:
         return [self._putback("list")]
 
@@ -116,6 +123,9 @@ class Shadow(Tool):
 
     def restore(self) -> Commands:
         return [self._git("reset", "-q", "--hard"), self._git("clean", "-fdq"), self.command("sync", "-f", ".")]
+
+    def supervised(self) -> Commands:
+        return [*self.capture(), self.command("true"), *self.capture()]
 
     def list(self) -> Commands:
         return [self._git("log", "--oneline")]
