@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests wait for disks and for processes: more of them at a time than there are cores.
+WORKERS := $(shell echo $$(( ($$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 READY := $(VENV)/.ready
 
 .PHONY: demo test unit lint bench requirements clean
@@ -15,10 +17,10 @@ demo: $(READY)
 	$(BIN)/python bench/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow'
 
 lint: $(READY)
 	$(BIN)/ruff check src tests bench

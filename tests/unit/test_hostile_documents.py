@@ -822,7 +822,7 @@ _EDITS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.requirement("D9", "D10", "D11", "D19")
-@hypothesis.settings(max_examples=4 * hypothesis.settings.default.max_examples)
+@hypothesis.settings(max_examples=hypothesis.settings.default.max_examples)
 @given(
     mutations=st.lists(_MUTATIONS, min_size=1, max_size=6),
     edit=st.sampled_from(range(len(_EDITS))),
