@@ -12,7 +12,7 @@ from putback.cli import call, putting
 @putting.options
 @call.command
 def command(here: call.Call, force: bool, dry_run: bool, yes: bool) -> int:
-    """Take back the newest restore; again goes further back.
+    """Take back the newest run or restore; again goes further back.
 
     A path that changed since is refused, and both states are named.
     """
