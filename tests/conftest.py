@@ -24,7 +24,8 @@ hypothesis.settings.load_profile("default")
 _SLOW = (
     *("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unavailable"),
     *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness", "unit/test_runs"),
-    *("unit/test_hostile_documents", "unit/test_hostile_runs", "unit/test_supervisor_terminal"),
+    *("unit/test_hostile_documents", "unit/test_hostile_runs", "unit/test_supervisor", "unit/test_verify"),
+    *("unit/test_interrupted_runs", "unit/test_portable", "unit/test_ledger", "unit/test_follow"),
 )
 
 
