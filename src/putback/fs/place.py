@@ -140,3 +140,8 @@ def _digest(descriptor: int, size: int) -> str:
     while block := os.read(descriptor, BLOCK):
         digest.update(block)
     return digest.hexdigest()
+
+
+def is_file(found: os.stat_result | None) -> bool:
+    """Whether a file or a symbolic link stands there: what captures hold the content of."""
+    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))

@@ -17,6 +17,7 @@ import msgspec
 from putback import paths, seams
 from putback.errors import Cancelled, IntegrityError, StorageError
 from putback.fs.journal import Journal
+from putback.fs.place import is_file
 from putback.ops import diff, plan
 from putback.ops.apply import Applier
 from putback.ops.follow import Followed, follow
@@ -216,7 +217,7 @@ def _after(session: Session, made: Plan, followed: Followed | None) -> TreeState
                 return state
     state = session.capturer.take(message="", purpose=Purpose.AFTER)
     examined = {step.raw for step in made.steps}
-    present = [path for path in examined if _is_file(session.root.look(path))]
+    present = [path for path in examined if is_file(session.root.look(path))]
     return session.capturer.with_examined(state, present, examined)
 
 
@@ -301,7 +302,3 @@ def _read(session: Session, made: Plan) -> dict[RelPath, tuple[Node, os.stat_res
             )
             read[step.raw] = (Node(kind, mode & PERMISSION_BITS, seen.oid.hex()), seen.st)
     return read
-
-
-def _is_file(found: os.stat_result | None) -> bool:
-    return found is not None and (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode))

@@ -53,6 +53,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbi
     size: Size = 0
     digest: str = ""
 
+    @property
+    def node(self) -> Node:
+        """The state as captures have it: without the size, which the digest commits to."""
+        return Node(self.kind, self.mode, self.digest)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

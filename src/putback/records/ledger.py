@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from putback.records.change import Size, State
+from putback.records.change import Node, Size, State
 from putback.records.document import AtPath
 from putback.records.plan import Outcome
 from putback.records.run import Breach, Discipline, Exit, Limits, RunStatus
@@ -58,6 +58,12 @@ class Changed(AtPath, frozen=True, omit_defaults=True, kw_only=True, forbid_unkn
 
     before: State | None = None
     after: State | None = None
+
+    @property
+    def nodes(self) -> tuple[Node | None, Node | None]:
+        """What is there before and after, as captures have it."""
+        before, after = self.before, self.after
+        return None if before is None else before.node, None if after is None else after.node
 
     @property
     def status(self) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import Self
+
 import msgspec
 
 from putback.records.capture import NotCovered
 from putback.records.document import AtPath
+from putback.records.ledger import Changed, RollbackRefused, RolledBack
 from putback.records.plan import Outcome
 from putback.records.run import Breach, Discipline, Exit, Limits, RunStatus
 
@@ -58,6 +63,21 @@ class RollbackPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     refusals: tuple[Outcome, ...] = ()
     reason: str = ""
 
+    @classmethod
+    def of(cls, event: RolledBack | RollbackRefused) -> Self:
+        """What the receipt says of a rollback that the ledger tells of."""
+        if isinstance(event, RollbackRefused):
+            return cls(applied=0, trigger=event.trigger, refusals=event.refusals, reason=event.reason)
+        return cls(
+            applied=event.applied,
+            trigger=event.trigger,
+            restored=event.restored,
+            recreated=event.recreated,
+            removed=event.removed,
+            paths=event.paths,
+            refusals=event.refusals,
+        )
+
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """What putback itself did during the run; no `rollback` where none was tried."""
@@ -72,6 +92,12 @@ class ChangeCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     created: int = 0
     modified: int = 0
     deleted: int = 0
+
+    @classmethod
+    def of(cls, changes: Iterable[Changed]) -> Self:
+        """The changes of a ledger, counted."""
+        found = Counter(change.status for change in changes)
+        return cls(created=found["created"], modified=found["modified"], deleted=found["deleted"])
 
     @property
     def total(self) -> int:

@@ -14,7 +14,7 @@ from putback.records.history import Entry
 from putback.records.ledger import Changed, RollbackRefused, RolledBack, RunStarted
 from putback.records.manifest import Listed, ListedDirectory, Manifest
 from putback.records.plan import Outcome, Status
-from putback.records.receipt import ChangeCounts, RollbackPart, Verification
+from putback.records.receipt import Verification
 from putback.records.run import Breach, Discipline, EndedBy, Exit, Limit
 from putback.runs.ledger import Ledger
 from putback.store.captures import View
@@ -88,16 +88,6 @@ def _state(node: Node | None, path: RelPath, size: Sizes) -> State | None:
     return State(kind=node.kind, mode=node.mode, size=size(path), digest=node.digest)
 
 
-def counts(changes: Iterable[Changed]) -> ChangeCounts:
-    """How many paths were created, modified and deleted, directories included."""
-    created = modified = deleted = 0
-    for change in changes:
-        created += change.before is None
-        deleted += change.after is None
-        modified += change.before is not None and change.after is not None
-    return ChangeCounts(created=created, modified=modified, deleted=deleted)
-
-
 def rollback(trigger: str, outcomes: tuple[Outcome, ...], entry: Entry | None) -> RolledBack | RollbackRefused:
     """What an automatic rollback came to. It was applied only where a path went back, whatever was tried."""
     applied = [outcome for outcome in outcomes if outcome.status.applied]
@@ -114,23 +104,6 @@ def rollback(trigger: str, outcomes: tuple[Outcome, ...], entry: Entry | None) -
         removed=sum(outcome.status is Status.REMOVED for outcome in applied),
         paths=tuple(AtPath.at(outcome.raw) for outcome in applied),
         refusals=refusals,
-    )
-
-
-def rollback_part(event: RolledBack | RollbackRefused | None) -> RollbackPart | None:
-    """The receipt's account of the rollback that the ledger has."""
-    if event is None:
-        return None
-    if isinstance(event, RollbackRefused):
-        return RollbackPart(applied=0, trigger=event.trigger, refusals=event.refusals, reason=event.reason)
-    return RollbackPart(
-        applied=event.applied,
-        trigger=event.trigger,
-        restored=event.restored,
-        recreated=event.recreated,
-        removed=event.removed,
-        paths=event.paths,
-        refusals=event.refusals,
     )
 
 

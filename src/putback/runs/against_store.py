@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from putback import paths
-from putback.records.change import Change, Node, State
+from putback.records.change import Change
 from putback.runs.facts import Absent, Facts, differ
 
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -51,7 +51,7 @@ def _store_changes(facts: Facts, store: StoreView) -> Iterator[str]:
     before, after = _capture(facts.before.capture), _capture(facts.after.capture)
     if store.files_tree(before) is None or store.files_tree(after) is None:
         raise Absent("a capture is not in the store")
-    told = {path: (_node(change.before), _node(change.after)) for path, change in facts.changes}
+    told = {path: change.nodes for path, change in facts.changes}
     for change in store.changes(before, after):
         if change.path not in told and not facts.tells_all:
             continue
@@ -59,10 +59,6 @@ def _store_changes(facts: Facts, store: StoreView) -> Iterator[str]:
             yield f"{paths.quote(change.path)}: the ledger tells something else"
     for path in told:
         yield f"{paths.quote(path)}: the captures do not differ there"
-
-
-def _node(state: State | None) -> Node | None:
-    return None if state is None else Node(state.kind, state.mode, state.digest)
 
 
 def _contents(facts: Facts, store: StoreView) -> Iterator[str]:

@@ -19,7 +19,15 @@ from putback.records.capture import Capture
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.ledger import Changed, Instant, RollbackRefused, RolledBack, RunEnded, RunStarted, Snapshotted
 from putback.records.plan import Policy
-from putback.records.receipt import LedgerHead, Operations, Receipt, SnapshotPart, Verification
+from putback.records.receipt import (
+    ChangeCounts,
+    LedgerHead,
+    Operations,
+    Receipt,
+    RollbackPart,
+    SnapshotPart,
+    Verification,
+)
 from putback.records.receipt import Session as SessionPart
 from putback.records.run import Breach, Discipline, Exit, RunStatus
 from putback.runs import account, limits, unfinished
@@ -317,9 +325,9 @@ def _receipt(
                 manifest=begun.snapshot.manifest,
                 not_covered=tuple(missing[path] for path in sorted(missing)),
             ),
-            rollback=account.rollback_part(rollback),
+            rollback=None if rollback is None else RollbackPart.of(rollback),
         ),
-        changes=account.counts(left.changes),
+        changes=ChangeCounts.of(left.changes),
         limits=started.limits,
         breaches=broken,
         verification=verification,

@@ -19,6 +19,7 @@ import msgspec
 from putback import paths
 from putback.errors import StorageError
 from putback.fs.durable import side_by_side, sync_directory, sync_file
+from putback.fs.place import is_file
 from putback.fs.root import Root
 from putback.ops.ignore import IgnoreRules
 from putback.ops.session import Session
@@ -70,7 +71,7 @@ def as_before(session: Session, before: View, held: Mapping[RelPath, int], rules
     lost = {path for path in held if path not in now and not state.could_hold(path)}
     hidden = set(_hidden(session, before, state, rules))
     found = {path: session.root.look(path) for path in lost | hidden}
-    sizes = {path: seen.st_size for path, seen in found.items() if seen is not None and _is_file(seen)}
+    sizes = {path: seen.st_size for path, seen in found.items() if seen is not None and is_file(seen)}
     whole = session.capturer.with_examined(state, sizes, lost | hidden, without=entered)
     record = msgspec.structs.replace(
         whole.record,
@@ -124,7 +125,3 @@ def _content(root: Root, path: RelPath) -> bytes:
     except OSError:
         # What cannot be read has no rules for git, either.
         return b""
-
-
-def _is_file(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)

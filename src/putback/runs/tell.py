@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from putback.ops.compare import Comparison, Shown
-from putback.records.change import Change, Node, State
+from putback.records.change import Change
 from putback.records.ledger import Changed
 from putback.runs.evidence import Evidence
 
@@ -22,8 +22,4 @@ def with_evidence(shown: Shown, folder: Path) -> Shown:
 
 
 def _change(item: Changed) -> Change:
-    return Change(item.raw, _node(item.before), _node(item.after))
-
-
-def _node(state: State | None) -> Node | None:
-    return None if state is None else Node(state.kind, state.mode, state.digest)
+    return Change(item.raw, *item.nodes)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +20,7 @@ from putback import paths
 from putback.errors import IntegrityError
 from putback.records import document
 from putback.records.change import PERMISSION_BITS, State
-from putback.records.ledger import Changed, RolledBack
+from putback.records.ledger import RolledBack
 from putback.records.receipt import ChangeCounts, RollbackPart
 from putback.records.run import Discipline, RunStatus
 from putback.runs.against_store import STORE_RULES, StoreView
@@ -194,7 +193,7 @@ def _changes_before(facts: Facts) -> Iterator[str]:
 
 
 def _counts(facts: Facts) -> Iterator[str]:
-    found = _counted(facts.ledger.changes)
+    found = ChangeCounts.of(facts.ledger.changes)
     ended = facts.ended
     yield from differ(
         "changes in run.end",
@@ -202,14 +201,6 @@ def _counts(facts: Facts) -> Iterator[str]:
         found,
     )
     yield from differ("changes in the receipt", facts.receipt.changes, found)
-
-
-def _counted(changes: Iterable[Changed]) -> ChangeCounts:
-    kinds = Counter(
-        "created" if change.before is None else "deleted" if change.after is None else "modified"
-        for change in changes
-    )
-    return ChangeCounts(created=kinds["created"], modified=kinds["modified"], deleted=kinds["deleted"])
 
 
 def _files_before(facts: Facts) -> Iterator[str]:
@@ -251,18 +242,8 @@ def _rollback(facts: Facts) -> Iterator[str]:
         if event is not None or part is not None:
             yield "only one of receipt and ledger tells of a rollback"
         return
-    if not isinstance(event, RolledBack):
-        told = RollbackPart(applied=0, trigger=event.trigger, refusals=event.refusals, reason=event.reason)
-    else:
-        told = RollbackPart(
-            applied=event.applied,
-            trigger=event.trigger,
-            restored=event.restored,
-            recreated=event.recreated,
-            removed=event.removed,
-            paths=event.paths,
-            refusals=event.refusals,
-        )
+    told = RollbackPart.of(event)
+    if isinstance(event, RolledBack):
         yield from differ("applied", event.applied, event.restored + event.recreated + event.removed)
         yield from differ("applied", event.applied, len(event.paths))
         if event.applied <= 0:
