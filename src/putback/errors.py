@@ -14,7 +14,12 @@
     │   └── NothingToUndo         the undo list (or the redo list) is empty
     ├── RefusedError         43   refused by policy, before anything was written
     │   ├── OverBudget            a limit, with both numbers
-    │   └── UnsuitableRoot        a directory that is plainly no project
+    │   ├── UnsuitableRoot        a directory that is plainly no project
+    │   ├── NotOwned              no binding attests that the tree is the caller's
+    │   ├── OverlappingClaim      somebody else's claim touches the tree
+    │   ├── UnsupportedPath       a path, or an index, that an exact-path turn does not take
+    │   ├── OutOfOrder            not the turn, or not the moment, for what was asked
+    │   └── Stale                 what was reviewed is not what is there
     ├── UnknownStateError    44   an interrupted restore needs a person
     ├── LockedError          45   another process holds the lock
     ├── IntegrityError       46   the store does not hold what it says it holds
@@ -137,8 +142,38 @@ class UnsuitableRoot(RefusedError):
     code = "unsuitable_root"
 
 
+class NotOwned(RefusedError):
+    """No binding attests that the work tree is the caller's: none was made, or it is not the same any more."""
+
+    code = "not_owned"
+
+
+class OverlappingClaim(RefusedError):
+    """Another claim is on the same tree, on one above or below it, or on the same directory under another name."""
+
+    code = "overlapping_claim"
+
+
+class UnsupportedPath(RefusedError):
+    """An exact-path turn does not take the path, or the index: what it could not put back, it does not touch."""
+
+    code = "unsupported_path"
+
+
+class OutOfOrder(RefusedError):
+    """The turn is not the latest, is not sealed, or an earlier one is not; or something is still at work."""
+
+    code = "out_of_order"
+
+
+class Stale(RefusedError):
+    """The proposal, HEAD, the index or a file is not what the end of the turn says; nothing was touched."""
+
+    code = "stale"
+
+
 class UnknownStateError(PutbackError):
-    """An interrupted restore left paths of which nobody has decided yet what they should be."""
+    """An interrupted restore or turn left something of which nobody has decided yet what it should be."""
 
     code = "unknown_state"
     exit_code = 44

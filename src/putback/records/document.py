@@ -37,10 +37,11 @@ class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def name(self) -> bytes:
         """The path as bytes, as the document has it. Raises IntegrityError where it is not even a name."""
-        return _name(self.path, self.path_b64)
+        return raw_name(self.path, self.path_b64)
 
 
-def _name(path: str, path_b64: str) -> bytes:
+def raw_name(path: str, path_b64: str) -> bytes:
+    """What a text and its base64 form mean. Raises IntegrityError where they are no name, or disagree."""
     try:
         raw = paths.decode_b64(path_b64) if path_b64 else path.encode()
     except ValueError as error:
@@ -53,7 +54,7 @@ def _name(path: str, path_b64: str) -> bytes:
 @lru_cache(maxsize=1 << 14)
 def _checked(path: str, path_b64: str) -> RelPath:
     try:
-        return paths.parse(_name(path, path_b64))
+        return paths.parse(raw_name(path, path_b64))
     except UnsafePath as error:
         raise IntegrityError(f"unsafe path in a record: {error.message}") from error
 
