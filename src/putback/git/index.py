@@ -67,7 +67,7 @@ def make_record(st: os.stat_result, mode: int, oid: bytes) -> bytes:
     """The record of a file with this stat data, git mode and raw object id."""
     if len(oid) != OID_BYTES:
         raise ValueError(f"an object id has {OID_BYTES} bytes, not {len(oid)}")
-    return _stat_bytes(st, mode) + oid
+    return stat_bytes(st, mode) + oid
 
 
 def record_mode(record: bytes) -> int:
@@ -91,11 +91,12 @@ def same_stat(record: bytes, st: os.stat_result) -> bool:
     mode = git_mode(st.st_mode)
     if mode is None:
         return False
-    now = _stat_bytes(st, mode)
+    now = stat_bytes(st, mode)
     return record[:16] == now[:16] and record[20:40] == now[20:]
 
 
-def _stat_bytes(st: os.stat_result, mode: int) -> bytes:
+def stat_bytes(st: os.stat_result, mode: int) -> bytes:
+    """The ten stat fields of an entry, in the order of the file."""
     ctime, mtime, size = st.st_ctime_ns, st.st_mtime_ns, st.st_size
     return _STAT.pack(
         ctime // 1_000_000_000 & _MASK,
