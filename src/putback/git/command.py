@@ -25,6 +25,7 @@ from putback.errors import Cancelled, GitUnavailable, IntegrityError, StorageErr
 OLDEST = (2, 34)
 TIME_LIMIT_SECONDS = 900.0
 POLL_SECONDS = 0.2
+OWN_UMASK = 0o077
 
 # Which files of the bound index look different in the bound work tree: NUL after each path.
 MODIFIED = ("diff-files", "--name-only", "-z", "--no-renames")
@@ -119,6 +120,7 @@ class Git:
     settings: tuple[tuple[str, str], ...] = ()
     open_home: bool = False
     literal: bool = True
+    umask: int = OWN_UMASK
 
     def on(
         self, git_dir: Path | bytes, *, work_tree: bytes | None = None, index: Path | bytes | None = None
@@ -134,6 +136,10 @@ class Git:
     def without_literal_pathspecs(self) -> Git:
         """For commands that take paths but refuse to be told that they are literal."""
         return replace(self, literal=False)
+
+    def with_users_umask(self) -> Git:
+        """For what goes into the user's own repository: with the umask that their own git would have."""
+        return replace(self, umask=-1)
 
     def with_users_home(self) -> Git:
         """For the one question that needs it: where the user's own configuration puts a file."""
@@ -170,7 +176,7 @@ class Git:
                 stderr=subprocess.PIPE,
                 env=self.environment(),
                 cwd=self.work_tree or b"/",
-                umask=0o077,
+                umask=self.umask,
                 start_new_session=True,
             )
         except FileNotFoundError as error:

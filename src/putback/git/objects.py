@@ -37,10 +37,15 @@ def tree_of(entries: Sequence[tuple[int, bytes, str]]) -> bytes:
 
 
 class ObjectReader:
-    """Reads objects through one git process for as long as the block lasts."""
+    """Reads objects through one git process for as long as the block lasts.
 
-    def __init__(self, git: Git) -> None:
+    `algorithm` is the one that the repository makes its ids with, `where` what messages call the repository.
+    """
+
+    def __init__(self, git: Git, algorithm: str = "sha256", where: str = "the store") -> None:
         self._git = git
+        self._algorithm = algorithm
+        self._where = where
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
         self._at = 0
@@ -79,7 +84,7 @@ class ObjectReader:
         self._unfinished = True
         self._ask(oid)
         remaining = self._answer(oid, kind)
-        digest = hashlib.sha256(f"{kind} {remaining}\0".encode())
+        digest = hashlib.new(self._algorithm, f"{kind} {remaining}\0".encode(), usedforsecurity=False)
         held = b""
         while remaining:
             block = self._take(oid, remaining)
@@ -91,7 +96,7 @@ class ObjectReader:
         self._take(oid, 1)
         self._unfinished = False
         if digest.hexdigest() != oid:
-            raise IntegrityError(f"object {oid[:12]} is damaged in the store")
+            raise IntegrityError(f"object {oid[:12]} is damaged in {self._where}")
         if held:
             yield held
 
@@ -136,7 +141,7 @@ class ObjectReader:
         """The size of the object whose content comes next."""
         fields = self._line(oid).split()
         if fields[1:] == [b"missing"]:
-            raise IntegrityError(f"object {oid[:12]} is missing from the store")
+            raise IntegrityError(f"object {oid[:12]} is missing from {self._where}")
         if len(fields) != 3 or fields[0].decode() != oid or fields[1].decode() != kind:
             raise IntegrityError(f"object {oid[:12]} is not a {kind}")
         return int(fields[2])
@@ -171,7 +176,7 @@ class ObjectReader:
                     raise self._broken(oid)
                 return block
             if self._git.cancelled():
-                raise Cancelled("cancelled while reading from the store")
+                raise Cancelled(f"cancelled while reading from {self._where}")
             if time.monotonic() > deadline:
                 raise GitUnavailable(f"git did not answer within {self._git.time_limit:g} s and was stopped")
 
@@ -191,7 +196,7 @@ class ObjectReader:
         self._start_over()
         line = said.decode("utf-8", "replace").strip().splitlines()
         words = f": {line[0]}" if line else ""
-        return IntegrityError(f"object {oid[:12]} cannot be read from the store{words}")
+        return IntegrityError(f"object {oid[:12]} cannot be read from {self._where}{words}")
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
