@@ -119,6 +119,7 @@ class Git:
     settings: tuple[tuple[str, str], ...] = ()
     open_home: bool = False
     literal: bool = True
+    umask: int = 0o077
 
     def on(
         self, git_dir: Path | bytes, *, work_tree: bytes | None = None, index: Path | bytes | None = None
@@ -134,6 +135,10 @@ class Git:
     def without_literal_pathspecs(self) -> Git:
         """For commands that take paths but refuse to be told that they are literal."""
         return replace(self, literal=False)
+
+    def with_users_umask(self) -> Git:
+        """For files that will be the user's: who may read them is as if the user had made them."""
+        return replace(self, umask=-1)
 
     def with_users_home(self) -> Git:
         """For the one question that needs it: where the user's own configuration puts a file."""
@@ -170,7 +175,7 @@ class Git:
                 stderr=subprocess.PIPE,
                 env=self.environment(),
                 cwd=self.work_tree or b"/",
-                umask=0o077,
+                umask=self.umask,
                 start_new_session=True,
             )
         except FileNotFoundError as error:
