@@ -181,6 +181,11 @@ def open_at(git: Git, root: bytes) -> UserRepository | str | None:
     bound = git.on(candidate, work_tree=root)
     answer = bound.run("rev-parse", "--absolute-git-dir", "--git-common-dir", accept=ANY_CODE)
     lines = answer.out.split(b"\n")
+    if answer.code == 0 and len(lines) != 3:  # a name with a newline in it
+        both = [
+            bound.run("rev-parse", question).out[:-1] for question in ("--absolute-git-dir", "--git-common-dir")
+        ]
+        lines = [*both, b""]
     if answer.code != 0 or len(lines) != 3:
         said = answer.err.decode("utf-8", "replace").strip().splitlines()
         return f"your repository cannot be read, so its own ignore rules do not count: {said[0] if said else ''}"

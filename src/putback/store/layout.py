@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from putback.errors import IntegrityError, StorageError, UsageError
-from putback.fs.durable import write_file
+from putback.fs.durable import sync_directory, write_file
 from putback.paths import quote
 from putback.records import document
 
@@ -89,6 +89,11 @@ class Store:
     def lock(self) -> Path:
         """Held shared by captures, exclusively by reclaiming."""
         return self.root / "lock"
+
+    @property
+    def claims(self) -> Path:
+        """Which work trees belong to whom, for all workspaces together."""
+        return self.root / "claims"
 
     def exists(self) -> bool:
         """Whether a store was ever made here. Raises IntegrityError where it is one we cannot read."""
@@ -192,6 +197,11 @@ class WorkspacePaths:
         """The evidence of supervised runs, one folder each."""
         return self.folder / "runs"
 
+    @property
+    def turns(self) -> Path:
+        """The bindings of this tree, one folder for each id, and below them their turns."""
+        return self.folder / "turns"
+
     def digests(self) -> WorkspacePaths:
         """Where captures go that keep digests alone: an index of its own, and trees that nothing else refers to.
 
@@ -253,6 +263,18 @@ class WorkspacePaths:
                 # We hold no lock yet; whoever does has swept our half-written file away as a leftover.
                 if last:
                     raise
+
+
+def durable_directory(path: Path) -> None:
+    """Make a directory of the store and what is missing above it; each name is on disk before the call returns.
+
+    Raises OSError.
+    """
+    if path.is_dir():
+        return
+    durable_directory(path.parent)
+    _directory(path)
+    sync_directory(path.parent)
 
 
 def _alternates(objects: Path) -> bytes:
