@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError, StorageError
+from putback.fs.modes import PRIVATE, Modes
 
 OLDEST = (2, 34)
 TIME_LIMIT_SECONDS = 900.0
@@ -73,7 +74,6 @@ _CONFIGURATION = (
     ("core.checkStat", "default"),
     ("core.sparseCheckout", "false"),
     ("core.compression", "1"),
-    ("core.sharedRepository", "0600"),
     ("core.logAllRefUpdates", "false"),
     ("core.quotePath", "false"),
     ("index.version", "2"),
@@ -119,6 +119,7 @@ class Git:
     settings: tuple[tuple[str, str], ...] = ()
     open_home: bool = False
     literal: bool = True
+    modes: Modes = PRIVATE
 
     def on(
         self, git_dir: Path | bytes, *, work_tree: bytes | None = None, index: Path | bytes | None = None
@@ -130,6 +131,10 @@ class Git:
     def configured(self, *settings: tuple[str, str]) -> Git:
         """The same git with more configuration on the command level."""
         return replace(self, settings=(*self.settings, *settings))
+
+    def writing(self, modes: Modes) -> Git:
+        """The same git, which gives these modes to what it makes."""
+        return replace(self, modes=modes)
 
     def without_literal_pathspecs(self) -> Git:
         """For commands that take paths but refuse to be told that they are literal."""
@@ -170,7 +175,7 @@ class Git:
                 stderr=subprocess.PIPE,
                 env=self.environment(),
                 cwd=self.work_tree or b"/",
-                umask=0o077,
+                umask=0o777 & ~self.modes.directory,
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -190,7 +195,8 @@ class Git:
                 del environment[name]
             kept = ("HOME", "XDG_CONFIG_HOME")
             environment |= {name: os.environ[name] for name in kept if name in os.environ}
-        settings = (*_CONFIGURATION, *self.settings) if not self.open_home else self.settings
+        shared = ("core.sharedRepository", f"0{self.modes.file:o}")
+        settings = (*_CONFIGURATION, shared, *self.settings) if not self.open_home else self.settings
         environment["GIT_CONFIG_COUNT"] = str(len(settings))
         for number, (key, value) in enumerate(settings):
             environment[f"GIT_CONFIG_KEY_{number}"] = key
