@@ -18,6 +18,8 @@ import msgspec
 
 from putback.errors import UsageError
 
+Permissions = Literal["private", "group"]
+
 MIB = 1 << 20
 GIB = 1 << 30
 MOST_BYTES = 4 * MIB
@@ -35,11 +37,15 @@ class CaptureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds of the store in bytes, and how long to wait for another process in seconds."""
+    """Bounds of the store in bytes, and how long to wait for another process in seconds.
+
+    `permissions` say who may use a store that is made; one that exists has its own. They are the user's to say.
+    """
 
     max_bytes: int = 20 * GIB
     min_free_bytes: int = 1 * GIB
     lock_wait_seconds: float = 30.0
+    permissions: Permissions = "private"
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +90,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "retention": RetentionSettings,
     "run": RunSettings,
 }
-_USERS = frozenset({"run.snapshot", "run.rollback_on_breach", "run.verify"})
+_USERS = frozenset({"store.permissions", "run.snapshot", "run.rollback_on_breach", "run.verify"})
 
 
 def user_file() -> Path:

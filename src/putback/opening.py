@@ -51,7 +51,8 @@ def session(
             hint="`putback snapshot` takes the first capture",
         )
     _check_there(where.root)
-    where.create(time.time_ns())
+    where.create(time.time_ns(), settings.store.permissions)
+    git = git.writing(where.store.modes)
     wait = settings.store.lock_wait_seconds
     try:
         with ExitStack() as stack:

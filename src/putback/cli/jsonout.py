@@ -178,7 +178,12 @@ def status(item: WorkspaceStatus, runs: Iterable[Unfinished]) -> dict[str, Any]:
         "entries": item.entries,
         "damaged": list(item.damaged),
         "replaced": item.replaced,
-        "store": {"path": str(item.store), "bytes": item.store_bytes, "limit": item.store_limit},
+        "store": {
+            "path": str(item.store),
+            "bytes": item.store_bytes,
+            "limit": item.store_limit,
+            "permissions": item.permissions,
+        },
         "interrupted": interrupted(item.interrupted),
         "runs": unfinished(runs),
     }

@@ -276,6 +276,8 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield f"  history   {count(item.entries, 'entry', 'entries')}"
     place = printable(str(item.store).encode("utf-8", "surrogateescape"))
     yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
+    if item.permissions != "private":
+        yield f"  permissions: {item.permissions}"
     for fault in item.damaged:
         yield click.style(f"  damaged   {words(fault)}", fg="red")
     if item.replaced:

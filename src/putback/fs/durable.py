@@ -1,4 +1,4 @@
-"""Files of our own store: written whole, durable before they are visible, readable by the owner alone."""
+"""Files of our own store: written whole, durable before they are visible, readable by whom `fs.modes` says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+from putback.fs import modes
+from putback.fs.modes import Modes
 
 SYNC_THREADS = 8
 
@@ -21,9 +24,12 @@ def write_file(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
-def write_new_file(path: Path, data: bytes, scratch: Path) -> None:
-    """Put `data` at `path` in one step, which must be a new name; written first in `scratch`. Raises OSError."""
-    part = _write_part(scratch, path.name, data, durable=True)
+def write_new_file(path: Path, data: bytes, scratch: Path, chosen: Modes | None = None) -> None:
+    """Put `data` at `path` in one step, which must be a new name; written first in `scratch`. Raises OSError.
+
+    Its mode is that of `chosen`; None: of those that `scratch` asks for.
+    """
+    part = _write_part(scratch, path.name, data, durable=True, chosen=chosen)
     try:
         os.link(part, path)
         try:
@@ -41,11 +47,11 @@ def write_cache(path: Path, data: bytes) -> None:
     _rename(_write_part(path.parent, path.name, data, durable=False), path)
 
 
-def _write_part(folder: Path, name: str, data: bytes, *, durable: bool) -> Path:
+def _write_part(folder: Path, name: str, data: bytes, *, durable: bool, chosen: Modes | None = None) -> Path:
     part = folder / f"{name}.{os.urandom(4).hex()}.part"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    mode = (chosen or modes.of(folder)).file
     try:
-        with open(os.open(part, flags, 0o600), "wb") as file:
+        with open(modes.create(part, os.O_WRONLY | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             if durable:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from putback.fs import modes
 from putback.fs.durable import sync_directory
 
 BUFFER_BYTES = 1 << 18
@@ -30,7 +31,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Begin a new journal. Raises OSError; FileExistsError where there is one."""
-        self._begin(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+        self._begin(modes.create(path, _FLAGS | os.O_EXCL, modes.of(path.parent).file))
         try:
             self._lock()
             sync_directory(path.parent)

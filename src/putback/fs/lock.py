@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from putback.errors import Cancelled, LockedError, StorageError
+from putback.fs.durable import write_new_file
 from putback.progress import Progress
 
 POLL_SECONDS = 0.05
@@ -25,7 +26,7 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
     Cancelled where the caller gave up first. The file stays; only the kernel's lock on it counts.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = _open(path)
     except OSError as error:
         raise StorageError(f"cannot open the lock {str(path)!r}: {error.strerror}") from error
     try:
@@ -35,6 +36,17 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
         yield
     finally:
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    # It appears with its mode: another member of a group must not find it closed for an instant. Whoever was
+    # faster may have swept our half away.
+    with suppress(FileExistsError, FileNotFoundError):
+        write_new_file(path, b"", path.parent)
+    return os.open(path, flags)
 
 
 def _acquire(descriptor: int, shared: bool, wait_seconds: float, progress: Progress) -> None:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import IO
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError, StorageError
+from putback.fs.modes import PRIVATE, Modes
 
 OLDEST = (2, 34)
 TIME_LIMIT_SECONDS = 900.0
 POLL_SECONDS = 0.2
-OWN_UMASK = 0o077
 
 # Which files of the bound index look different in the bound work tree: NUL after each path.
 MODIFIED = ("diff-files", "--name-only", "-z", "--no-renames")
@@ -74,7 +74,6 @@ _CONFIGURATION = (
     ("core.checkStat", "default"),
     ("core.sparseCheckout", "false"),
     ("core.compression", "1"),
-    ("core.sharedRepository", "0600"),
     ("core.logAllRefUpdates", "false"),
     ("core.quotePath", "false"),
     ("index.version", "2"),
@@ -120,7 +119,8 @@ class Git:
     settings: tuple[tuple[str, str], ...] = ()
     open_home: bool = False
     literal: bool = True
-    umask: int = OWN_UMASK
+    modes: Modes = PRIVATE
+    as_user: bool = False
 
     def on(
         self, git_dir: Path | bytes, *, work_tree: bytes | None = None, index: Path | bytes | None = None
@@ -133,13 +133,17 @@ class Git:
         """The same git with more configuration on the command level."""
         return replace(self, settings=(*self.settings, *settings))
 
+    def writing(self, modes: Modes) -> Git:
+        """The same git, which gives these modes to what it makes."""
+        return replace(self, modes=modes)
+
     def without_literal_pathspecs(self) -> Git:
         """For commands that take paths but refuse to be told that they are literal."""
         return replace(self, literal=False)
 
     def with_users_umask(self) -> Git:
         """For what goes into the user's own repository: with the umask that their own git would have."""
-        return replace(self, umask=-1)
+        return replace(self, as_user=True)
 
     def with_users_home(self) -> Git:
         """For the one question that needs it: where the user's own configuration puts a file."""
@@ -176,7 +180,7 @@ class Git:
                 stderr=subprocess.PIPE,
                 env=self.environment(),
                 cwd=self.work_tree or b"/",
-                umask=self.umask,
+                umask=-1 if self.as_user else 0o777 & ~self.modes.directory,
                 start_new_session=True,
             )
         except FileNotFoundError as error:
@@ -196,7 +200,8 @@ class Git:
                 del environment[name]
             kept = ("HOME", "XDG_CONFIG_HOME")
             environment |= {name: os.environ[name] for name in kept if name in os.environ}
-        settings = (*_CONFIGURATION, *self.settings) if not self.open_home else self.settings
+        shared = ("core.sharedRepository", f"0{self.modes.file:o}")
+        settings = (*_CONFIGURATION, shared, *self.settings) if not self.open_home else self.settings
         environment["GIT_CONFIG_COUNT"] = str(len(settings))
         for number, (key, value) in enumerate(settings):
             environment[f"GIT_CONFIG_KEY_{number}"] = key

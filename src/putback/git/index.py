@@ -25,6 +25,7 @@ from pathlib import Path
 from stat import S_ISLNK, S_ISREG, S_IXUSR
 from typing import Final
 
+from putback.fs import modes
 from putback.git.objectid import OID_BYTES
 
 Entries = dict[bytes, bytes]
@@ -215,11 +216,11 @@ def write_index(path: Path, entries: Entries, cache_tree: bytes | None) -> None:
 def replace_index(path: Path, body: bytes) -> bytes:
     """Replace the index file by one with this content and its checksum, which is returned; see `write_index`."""
     lock = path.with_name(path.name + ".lock")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(lock, flags, 0o600)
+    # One that another member of a group left cannot be made ours.
+    lock.unlink(missing_ok=True)
+    descriptor = modes.create(lock, os.O_WRONLY | os.O_EXCL, modes.of(path.parent).file)
     try:
         with open(descriptor, "wb", buffering=0) as file:
-            os.fchmod(descriptor, 0o600)
             checksum = sha256(body).digest()
             _write_all(file.fileno(), body)
             _write_all(file.fileno(), checksum)

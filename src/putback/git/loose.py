@@ -15,6 +15,7 @@ from typing import Self
 
 from isal import isal_zlib
 
+from putback.fs import modes
 from putback.fs.durable import side_by_side, sync_directory, sync_file
 from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header, object_id
 
@@ -29,6 +30,7 @@ class LooseWriter:
         self._scratch = scratch
         self._objects = objects
         self._parts: dict[bytes, Path] = {}
+        self._mode = 0
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +88,7 @@ class LooseWriter:
         for oid, part in list(self._parts.items()):
             place = self._place(oid)
             if place.parent not in folders:
-                place.parent.mkdir(mode=0o700, exist_ok=True)
+                modes.directory(place.parent, scratch=self._scratch)
                 folders.add(place.parent)
             part.replace(place)
             del self._parts[oid]
@@ -111,9 +113,9 @@ class LooseWriter:
     def _write(self, oid: bytes, blocks: Iterable[bytes]) -> None:
         part = self._scratch / f"object-{oid.hex()}"
         self._parts[oid] = part
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with open(os.open(part, flags, 0o400), "wb") as file:
+            self._mode = self._mode or modes.of(self._scratch).readonly
+            with open(modes.create(part, os.O_WRONLY | os.O_TRUNC, self._mode), "wb") as file:
                 for block in blocks:
                     file.write(block)
         except BaseException:

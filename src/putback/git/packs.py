@@ -2,7 +2,7 @@
 
 A PackWriter collects objects in a scratch file and publishes all of them or none. Guaranteed: the pack and
 its index are complete and on the disk before either has a name that git looks at; the pack gets its name
-first; only the owner may read them. When `finish` raises, when the system refuses a write, or when the
+first; they may be read by whom `fs.modes` says. When `finish` raises, when the system refuses a write, or when the
 writer is left without `finish`, the scratch files are gone.
 
 Not done here: no deltas, no look into the store (an object that another pack holds is written again when it
@@ -26,6 +26,7 @@ from typing import Self
 
 from isal import isal_zlib
 
+from putback.fs import modes
 from putback.fs.durable import sync_directory
 from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
 
@@ -187,10 +188,11 @@ class PackWriter:
         self._file.seek(offset)
 
     def _publish(self, pack_dir: Path) -> Path:
-        pack_hash = self._seal()
+        mode = modes.of(self._stem.parent).readonly
+        pack_hash = self._seal(mode)
         with _create(self._part("idx")) as file:
             _write_all(file, self._index(pack_hash))
-            _settle(file)
+            _settle(file, mode)
         target = pack_dir / f"pack-{pack_hash.hex()}.pack"
         self._part("pack").replace(target)
         try:
@@ -204,8 +206,8 @@ class PackWriter:
             raise
         return target
 
-    def _seal(self) -> bytes:
-        """Write the true header and the trailer; the trailer names the pack."""
+    def _seal(self, mode: int) -> bytes:
+        """Write the true header and the trailer; the trailer names the pack. It gets its last mode."""
         self._flush()
         file = self._open()
         descriptor = file.fileno()
@@ -214,7 +216,7 @@ class PackWriter:
         for offset in range(0, self._end, _BLOCK):
             digest.update(os.pread(descriptor, _BLOCK, offset))
         _write_all(file, digest.digest())
-        _settle(file)
+        _settle(file, mode)
         return digest.digest()
 
     def _index(self, pack_hash: bytes) -> bytes:
@@ -263,8 +265,7 @@ def _split_offsets(offsets: Iterable[int]) -> tuple[list[int], list[int]]:
 
 
 def _create(path: Path) -> FileIO:
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return FileIO(os.open(path, flags, 0o600), "r+")
+    return FileIO(modes.create(path, os.O_RDWR | os.O_EXCL, modes.of(path.parent).file), "r+")
 
 
 def _write_all(file: FileIO, data: bytes) -> None:
@@ -273,7 +274,7 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[os.write(file.fileno(), rest) :]
 
 
-def _settle(file: FileIO) -> None:
+def _settle(file: FileIO, mode: int) -> None:
     """Make the file read-only and bring it to the disk."""
-    os.fchmod(file.fileno(), 0o400)
+    os.fchmod(file.fileno(), mode)
     os.fsync(file.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from putback.fs import modes
 from putback.fs.durable import sync_directory, write_new_file
 from putback.git.command import Git
 
@@ -17,8 +18,7 @@ def anchor(git_dir: Path, workspace: str, capture_id: str, scratch: Path) -> Non
     before the call returns. Raises OSError.
     """
     folder = git_dir / PREFIX / workspace
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if modes.directory(folder, scratch=scratch):
         sync_directory(folder.parent)
     write_new_file(folder / capture_id, f"{capture_id}\n".encode(), scratch)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from putback.errors import PutbackError
+from putback.fs import modes
+from putback.fs.durable import write_cache
 from putback.git.command import Git, Pending
 from putback.paths import RelPath
 from putback.records.capture import Repository
@@ -69,15 +71,13 @@ class UserRepository:
 
     def _copy_index(self, scratch: Path, shared: list[bytes]) -> bytes:
         """A git directory with nothing in it but a copy of the index."""
-        import shutil  # slow to load, and hardly ever needed
-
-        copy = os.path.join(os.fsencode(scratch), b"user-git")
-        for folder in (b"", b"objects", b"refs"):
-            os.makedirs(os.path.join(copy, folder), 0o700, exist_ok=True)
+        copy = scratch / "user-git"
+        for part in ("", "objects", "refs"):
+            modes.directory(copy / part)
         wanted = [(self.git_dir, b"index"), (self.git_dir, b"HEAD"), (self.common_dir, b"config")]
         for folder, name in (*wanted, *((self.git_dir, name) for name in shared)):
-            shutil.copyfile(os.path.join(folder, name), os.path.join(copy, name))
-        return copy
+            write_cache(copy / os.fsdecode(name), Path(os.fsdecode(os.path.join(folder, name))).read_bytes())
+        return os.fsencode(copy)
 
     def standing(self) -> Standing:
         """HEAD and branch; git is asked, in the background, where more than two plain files say what they are."""

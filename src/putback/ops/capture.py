@@ -242,7 +242,8 @@ class Capturer:
         """Remove what a killed process left: we hold the lock, so nobody is using it."""
         with suppress(OSError):
             self.where.index.with_name("index.lock").unlink()
-        for leftover in (*self.where.scratch.glob("*"), *self.where.folder.glob("*.part")):
+        halves = (*self.where.folder.glob("*.part"), *self.where.store.root.glob("store.json.*.part"))
+        for leftover in (*self.where.scratch.glob("*"), *halves):
             if leftover.is_dir():
                 import shutil  # slow to load, and hardly ever needed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import msgspec
 
 from putback.config import Settings
 from putback.errors import FailedError, IntegrityError, StorageError
+from putback.fs.durable import write_cache
 from putback.fs.root import Root, store_inside
 from putback.git import refs, user_repo
 from putback.git.command import Git, Pending
@@ -167,6 +167,6 @@ def seed(where: WorkspacePaths) -> None:
     try:
         for source, target in ((where.state, aside.state), (where.index, aside.index)):
             if source.exists():
-                shutil.copyfile(source, target)
+                write_cache(target, source.read_bytes())
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from putback.config import Settings
+from putback.config import Permissions, Settings
 from putback.fs.filesystem import used_bytes
 from putback.ops.recover import Interrupted
 from putback.records.history import Entry
@@ -19,7 +19,8 @@ class WorkspaceStatus(msgspec.Struct, frozen=True):
     """Whether a workspace is protected (`last` is its newest entry), and what the whole store costs in bytes.
 
     `damaged` says what is wrong with records of the history that cannot be read. `replaced` is true where another
-    directory stands at the path than the one that was captured last.
+    directory stands at the path than the one that was captured last. `permissions` are those of the store, or
+    those that it would be made with.
     """
 
     root: Path
@@ -29,6 +30,7 @@ class WorkspaceStatus(msgspec.Struct, frozen=True):
     store: Path
     store_bytes: int
     store_limit: int
+    permissions: Permissions
     replaced: bool
     interrupted: Interrupted | None
 
@@ -47,6 +49,7 @@ def inspect(where: WorkspacePaths, settings: Settings, interrupted: Interrupted 
         store=where.store.root,
         store_bytes=used_bytes(where.store.root),
         store_limit=settings.store.max_bytes,
+        permissions=where.store.permissions or settings.store.permissions,
         replaced=identity is not None and (identity.device, identity.inode) != (here.st_dev, here.st_ino),
         interrupted=interrupted,
     )

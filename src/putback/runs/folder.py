@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from putback.errors import IntegrityError, StorageError
+from putback.fs import modes
 from putback.fs.durable import sync_directory, write_cache, write_file
 from putback.paths import RelPath
 from putback.records import document
@@ -39,7 +40,7 @@ class RunFolder(Evidence):
     def create(self) -> None:
         """Make the folder. Raises StorageError."""
         try:
-            self.folder.mkdir(mode=0o700)
+            modes.directory(self.folder)
         except OSError as error:
             raise StorageError(f"cannot write {str(self.folder)!r}: {error.strerror}") from error
 
@@ -47,8 +48,7 @@ class RunFolder(Evidence):
         """Move the folder below `runs`, durably; files that are open stay open. Raises StorageError."""
         place = runs / self.folder.name
         try:
-            if not runs.is_dir():
-                runs.mkdir(mode=0o700)
+            if modes.directory(runs):
                 sync_directory(runs.parent)
             self.folder.rename(place)
             try:

@@ -8,7 +8,6 @@ the rules are those of the start, like every other policy of a run.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,8 @@ import msgspec
 
 from putback import paths
 from putback.errors import StorageError
-from putback.fs.durable import side_by_side, sync_directory, sync_file
+from putback.fs import modes
+from putback.fs.durable import side_by_side, sync_directory, sync_file, write_cache
 from putback.fs.place import is_file
 from putback.fs.root import Root
 from putback.ops.ignore import IgnoreRules
@@ -40,18 +40,17 @@ class Seen:
 
 def keep_rules(session: Session, held: Iterable[RelPath], folder: Path) -> None:
     """Copy the ignore rules that are in force to `folder`, durably. Raises StorageError."""
-    tree = os.fsencode(folder / "tree")
+    tree = folder / "tree"
     copied = [folder / "excludes"]
     try:
-        os.makedirs(tree, mode=0o700)
-        shutil.copyfile(session.capturer.where.excludes, copied[0])
+        modes.directory(tree)
+        write_cache(copied[0], session.capturer.where.excludes.read_bytes())
         for path in held:
             if path.rpartition(b"/")[2] == _FILE:
-                place = os.path.join(tree, path)
-                os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-                with open(place, "wb") as file:
-                    file.write(_content(session.root, path))
-                copied.append(Path(os.fsdecode(place)))
+                place = tree / os.fsdecode(path)
+                modes.directory(place.parent)
+                write_cache(place, _content(session.root, path))
+                copied.append(place)
         side_by_side(sync_file, copied)
         side_by_side(sync_directory, [Path(name) for name, _, _ in os.walk(folder)])
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where everything in the store lies, and how it comes into being: lazily, owner-only, idempotently."""
+"""Where everything in the store lies, and how it comes into being: lazily, idempotently, as its record has it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import base64
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from putback.config import Permissions
 from putback.errors import IntegrityError, StorageError, UsageError
-from putback.fs.durable import sync_directory, write_file
+from putback.fs.durable import sync_directory, write_file, write_new_file
+from putback.fs.modes import GROUP, PRIVATE, Modes, directory
 from putback.paths import quote
 from putback.records import document
 
 VERSION = 1
 
+_MODES: dict[Permissions, Modes] = {"private": PRIVATE, "group": GROUP}
 _CONFIG = b"""[core]
 \trepositoryformatversion = 1
 \tfilemode = true
@@ -27,14 +31,16 @@ _CONFIG = b"""[core]
 [fsck]
 \thasDotgit = ignore
 """
+_FOLDERS = ("info", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/putback")
 _ATTRIBUTES = b"* -text -eol -filter -ident -working-tree-encoding !diff !merge !export-ignore\n"
 
 
 class StoreFile(msgspec.Struct, frozen=True):
-    """`store.json`."""
+    """`store.json`. `permissions` say who may use the store, for good."""
 
     format: str
     version: int
+    permissions: Permissions = "private"
 
 
 class WorkspaceFile(msgspec.Struct, frozen=True):
@@ -95,16 +101,36 @@ class Store:
         """Which work trees belong to whom, for all workspaces together."""
         return self.root / "claims"
 
+    @property
+    def marker(self) -> Path:
+        return self.root / "store.json"
+
+    @property
+    def permissions(self) -> Permissions | None:
+        """Who may use the store; None where there is none. Raises as `exists` does."""
+        found = self._recorded()
+        return found.permissions if found else None
+
+    @property
+    def modes(self) -> Modes:
+        """The modes of what is made in the store's root, which what is made further down follows.
+
+        Also of what is written for a user elsewhere. Raises as `exists` does.
+        """
+        return _MODES[self.permissions or "private"]
+
     def exists(self) -> bool:
         """Whether a store was ever made here. Raises IntegrityError where it is one we cannot read."""
-        marker = self.root / "store.json"
+        return self._recorded() is not None
+
+    def _recorded(self) -> StoreFile | None:
         try:
-            data = marker.read_bytes()
+            data = self.marker.read_bytes()
         except FileNotFoundError:
-            return False
+            return None
         except OSError as error:
             raise StorageError(f"cannot read the store {str(self.root)!r}: {error.strerror}") from error
-        found = document.decode(data, StoreFile, f"store marker {str(marker)!r}")
+        found = document.decode(data, StoreFile, f"store marker {str(self.marker)!r}")
         if found.format != "putback/store":
             raise IntegrityError(f"not a putback store: {str(self.root)!r}")
         if found.version > VERSION:
@@ -112,27 +138,37 @@ class Store:
                 f"the store {str(self.root)!r} has version {found.version}, this putback reads up to {VERSION}",
                 hint="install a newer putback, or name another store with --store",
             )
-        return True
+        return found
 
-    def create(self) -> None:
-        """Make whatever of the layout is missing. Safe to call on every use, also after a half-made store."""
-        known = self.exists()
+    def create(self, permissions: Permissions = "private") -> None:
+        """Make whatever of the layout is missing. Safe to call on every use, also after a half-made store.
+
+        `permissions` are those of a store that is not there yet.
+        """
         try:
-            for folder in (self.root, self.root / "workspaces", self.git_dir, self.git_dir / "info"):
-                _directory(folder)
-            for name in ("objects/info", "objects/pack", "refs/heads", "refs/putback"):
-                for level in (Path(name).parent, Path(name)):
-                    _directory(self.git_dir / level)
+            if not self.exists():
+                self._begin(permissions)
+            modes = self.modes
+            directory(self.root / "workspaces", modes)
+            directory(self.git_dir, modes)
+            for name in _FOLDERS:
+                directory(self.git_dir / name)
             files = {"config": _CONFIG, "HEAD": b"ref: refs/heads/unused\n", "info/attributes": _ATTRIBUTES}
             if self.aside is not None:
                 files["objects/info/alternates"] = _alternates(Store(self.root).objects)
             for name, content in files.items():
                 if not (self.git_dir / name).exists():
                     write_file(self.git_dir / name, content)
-            if not known:
-                write_file(self.root / "store.json", document.encode(StoreFile("putback/store", VERSION)) + b"\n")
         except OSError as error:
             raise StorageError(f"cannot write the store {str(self.root)!r}: {error.strerror}") from error
+
+    def _begin(self, permissions: Permissions) -> None:
+        """Record the policy before there is anything that it governs; of two at a time, one decides."""
+        modes = _MODES[permissions]
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        directory(self.root, modes)
+        record = StoreFile("putback/store", VERSION, permissions)
+        _write_once(self.marker, document.encode(record) + b"\n", self.root, modes)
 
     def workspace(self, root: bytes) -> WorkspacePaths:
         """The paths of the workspace whose real root is `root`."""
@@ -215,20 +251,23 @@ class WorkspacePaths:
         """Whether this workspace was ever captured into this store."""
         return self.store.exists() and self.marker.exists()
 
-    def prepare(self) -> None:
-        """Make what a capture needs and is missing."""
-        self.store.create()
+    def prepare(self, permissions: Permissions = "private") -> None:
+        """Make what a capture needs and is missing; see `Store.create`."""
+        self.store.create(permissions)
         try:
             for folder in (self.folder, self.scratch):
-                _directory(folder)
+                directory(folder)
+            if not self.store.lock.exists():
+                # The root may have been there before us, so that its mode says nothing.
+                _write_once(self.store.lock, b"", self.scratch, self.store.modes)
         except OSError as error:
             raise StorageError(f"cannot write the store {str(self.folder)!r}: {error.strerror}") from error
 
-    def create(self, created_ns: int) -> None:
-        """Make whatever of the layout is missing, and record the root's identity as it is now."""
-        self.prepare()
+    def create(self, created_ns: int, permissions: Permissions = "private") -> None:
+        """Make whatever of the layout is missing, see `Store.create`; record the root's identity as it is now."""
+        self.prepare(permissions)
         try:
-            _directory(self.history)
+            directory(self.history)
             self._mark(created_ns)
         except OSError as error:
             raise StorageError(f"cannot write the store {str(self.folder)!r}: {error.strerror}") from error
@@ -265,15 +304,15 @@ class WorkspacePaths:
                     raise
 
 
-def durable_directory(path: Path) -> None:
+def durable_directory(path: Path, modes: Modes | None = None) -> None:
     """Make a directory of the store and what is missing above it; each name is on disk before the call returns.
 
-    Raises OSError.
+    `modes` are for what lies in the store's root; None: those of the directory above. Raises OSError.
     """
     if path.is_dir():
         return
     durable_directory(path.parent)
-    _directory(path)
+    directory(path, modes)
     sync_directory(path.parent)
 
 
@@ -283,7 +322,7 @@ def _alternates(objects: Path) -> bytes:
     return b'"' + quoted + b'"\n'
 
 
-def _directory(path: Path) -> None:
-    if not path.is_dir():
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
+def _write_once(path: Path, data: bytes, scratch: Path, modes: Modes) -> None:
+    """Write a file unless somebody was faster, who may then have swept ours away."""
+    with suppress(FileExistsError, FileNotFoundError):
+        write_new_file(path, data, scratch, modes)

@@ -63,7 +63,7 @@ class Claims:
         """
         self.store.create()
         try:
-            durable_directory(self.folder)
+            durable_directory(self.folder, self.store.modes)
         except OSError as error:
             raise StorageError(f"cannot write the claims: {error.strerror}") from error
         with lock.hold(self.folder / GATE, command, shared, wait_seconds, progress):

@@ -116,6 +116,7 @@ def bind(
     _check_words(chosen, owner, actor, reason)
     check_place(store.root, Path(os.fsdecode(real)))
     git = command.find(cancelled=progress.cancelled)
+    store.create(settings.store.permissions)
     claims = Claims(store)
     request = Request(git, chosen, real, store.root, settings.capture.anywhere, place, branch, start)
     wait = settings.store.lock_wait_seconds
