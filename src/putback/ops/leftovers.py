@@ -10,6 +10,7 @@ import msgspec
 from putback.errors import IntegrityError, StorageError
 from putback.fs.journal import read_lines
 from putback.fs.root import Root
+from putback.paths import RelPath
 from putback.records.journal import Line, Published, Started
 from putback.store.history import History
 from putback.store.layout import WorkspacePaths
@@ -37,11 +38,16 @@ def clear(where: WorkspacePaths, root: Root, history: History) -> None:
         return
     started, publishing = found
     for item in started.staged:
-        if _STAGED.fullmatch(item.raw.rpartition(b"/")[2]):
-            with suppress(OSError):
-                root.remove(item.raw)
+        remove_staged(root, item.raw)
     if not publishing or _is_recorded(started, history):
         where.journal.unlink(missing_ok=True)
+
+
+def remove_staged(root: Root, path: RelPath) -> None:
+    """Take away a file that was staged, if it is still there; a path of any other name is left alone."""
+    if _STAGED.fullmatch(path.rpartition(b"/")[2]):
+        with suppress(OSError):
+            root.remove(path)
 
 
 def _is_recorded(started: Started, history: History) -> bool:

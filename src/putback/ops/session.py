@@ -52,10 +52,7 @@ class Session:
 
     def entry(self, full_id: str) -> Entry | None:
         """The history entry with this id; None where the id is that of a capture without an entry of its own."""
-        for name in self.history.names():
-            if name.id == full_id:
-                return self.history.read(name)
-        return None
+        return self.history.find(full_id)
 
     def run_entry(self, asked: str) -> Entry | None:
         """The run that `asked` names; None where it is something else. Raises what `resolve` raises."""
@@ -78,13 +75,13 @@ class Session:
     def snapshots(self) -> list[str]:
         """The ids of every capture of this workspace that somebody asked for, newest first.
 
-        Those are the snapshots, and both ends of a run that kept contents.
+        Those are the snapshots, and both ends of a turn and of a run that kept contents.
         """
         found: list[str] = []
         for name in self.history.names():
             if name.kind is EntryKind.SNAPSHOT:
                 found.append(name.id)
-            elif name.kind is EntryKind.RUN:
+            elif name.kind in (EntryKind.RUN, EntryKind.TURN):
                 entry = self.history.read(name)
                 found += [capture for capture in (entry.after, entry.before) if capture]
         return found

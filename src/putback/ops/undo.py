@@ -5,7 +5,7 @@ from __future__ import annotations
 from putback.errors import NothingToUndo
 from putback.ops.restore import Target
 from putback.ops.session import Session, check_contents
-from putback.records.history import Cause, Entry
+from putback.records.history import Cause, Entry, EntryKind
 from putback.store.history import undo_state
 
 
@@ -25,6 +25,11 @@ def redo_target(session: Session) -> Target:
     if not pending:
         raise NothingToUndo("nothing to redo", hint="`putback list` shows the history")
     entry = pending[-1]
+    if entry.kind is EntryKind.TURN:
+        raise NothingToUndo(
+            f"turn {entry.short_id} was taken back in the index, too, which redo does not write",
+            hint=f"`putback restore {entry.after[:12]}` puts the files back as the turn left them",
+        )
     before, after = session.capture(entry.before), session.capture(entry.after)
     message = f"redo of {entry.short_id}: {entry.message}"
     return Target(goal=after, recorded=before, of=entry.id, cause=Cause.REDO, message=message, only=after.touched)

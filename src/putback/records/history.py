@@ -20,16 +20,18 @@ class EntryKind(enum.StrEnum):
     SNAPSHOT = "snapshot"
     RESTORE = "restore"
     RUN = "run"
+    TURN = "turn"
 
 
 class Cause(enum.StrEnum):
-    """What made a restore; undo and redo walk over these."""
+    """What made a restore; undo and redo walk over these. `turn` is a turn that was taken back."""
 
     RESTORE = "restore"
     UNDO = "undo"
     REDO = "redo"
     RECOVER = "recover"
     ROLLBACK = "rollback"
+    TURN = "turn"
 
 
 class Entry(
@@ -37,12 +39,13 @@ class Entry(
 ):
     """`after` is the capture at the end; a span has `before` too. Ids are 64 lowercase hex digits.
 
-    A snapshot's id is that of its capture; that of a restore or a run is its own. `of` is the entry or the `A..B`
-    that a restore put back, for undo and redo the entry that they took back or did again. `created_ns` is in
-    nanoseconds since the epoch. `changed` counts the paths at which anything was changed, `applied` those that a
-    restore put back; `declined` lists those that did not go back, with the reason. `status` and `exit_code` say
-    how a run came out; it has no captures where it kept digests alone. `ledger` is the hash of the event in its
-    ledger up to which everything had been told when the entry was made: all but the rollback and the end.
+    A snapshot's id is that of its capture; that of a restore, a run or a turn is its own. `of` is the entry or the
+    `A..B` that a restore put back, for undo and redo the entry that they took back or did again, for a turn its
+    binding. `created_ns` is in nanoseconds since the epoch. `changed` counts the paths at which anything was
+    changed, `applied` those that a restore put back; `declined` lists those that did not go back, with the reason.
+    `status` and `exit_code` say how a run came out; it has no captures where it kept digests alone. `ledger` is
+    the hash of the event in its ledger up to which everything had been told when the entry was made: all but the
+    rollback and the end.
     """
 
     seq: int

@@ -1,7 +1,8 @@
 """Captures in the private repository: one parentless commit and one ref each.
 
 The commit's tree holds `files/`, `capture.json`, and three lists that captures share while they stay the same:
-`directories` and `modes` (lines of octal mode, space, path, NUL) and `ignored` (paths, NUL after each).
+`directories` and `modes` (lines of octal mode, space, path, NUL) and `ignored` (paths, NUL after each). Where the
+user's index was captured, too, `index/` holds what it has staged, and `untracked` lists the files it lacks.
 """
 
 from __future__ import annotations
@@ -90,7 +91,17 @@ class TreeState(View):
     ignored: frozenset[RelPath]
 
 
-def write(where: WorkspacePaths, state: TreeState, outcomes: Outcomes | None = None) -> str:
+@dataclass(frozen=True)
+class StagedState:
+    """What the user's index holds, beside a tree state: the tree of it, and the files that are in none of it."""
+
+    index_tree: str
+    untracked: frozenset[RelPath]
+
+
+def write(
+    where: WorkspacePaths, state: TreeState, outcomes: Outcomes | None = None, staged: StagedState | None = None
+) -> str:
     """Store `state` as a capture, anchor it with a ref and return its id. Raises StorageError.
 
     `outcomes` say what a restore did on the way to this state; undo is bounded by them.
@@ -106,9 +117,13 @@ def write(where: WorkspacePaths, state: TreeState, outcomes: Outcomes | None = N
     try:
         with LooseWriter(where.scratch, where.store.objects) as writer:
             entries = [(_BLOB, name, writer.add_whole("blob", data)) for name, data in parts]
-            if state.files_tree == EMPTY_TREE:
+            trees = [(_TREE, b"files", state.files_tree)]
+            if staged is not None:
+                entries.append((_BLOB, b"untracked", writer.add_whole("blob", encode_paths(staged.untracked))))
+                trees.append((_TREE, b"index", staged.index_tree))
+            if any(oid == EMPTY_TREE for _, _, oid in trees):
                 writer.add_whole("tree", b"")
-            tree = writer.add_whole("tree", tree_of([(_TREE, b"files", state.files_tree), *entries]))
+            tree = writer.add_whole("tree", tree_of([*trees, *entries]))
             capture_id = writer.add_whole("commit", _commit(tree, state.record))
             writer.finish()
         seams.reach("capture.before_ref")
@@ -132,6 +147,13 @@ class StoredCapture(View):
         self.directories = decode_modes(self._blob("directories"), capture_id)
         self.modes = decode_modes(self._blob("modes"), capture_id)
         self.ignored = decode_paths(self._blob("ignored"), capture_id)
+
+    @property
+    def staged(self) -> StagedState | None:
+        """What the user's index held; None where that was not captured."""
+        if "index" not in self._parts or "untracked" not in self._parts:
+            return None
+        return StagedState(self._parts["index"], decode_paths(self._blob("untracked"), self.id))
 
     @cached_property
     def touched(self) -> frozenset[RelPath] | None:

@@ -15,7 +15,7 @@ from putback.fs.durable import write_new_file
 from putback.records import document
 from putback.records.history import Cause, Entry, EntryKind
 
-_NAME = re.compile(r"(\d{10,})-(snapshot|restore|run)-([0-9a-f]{64})\.json")
+_NAME = re.compile(r"(\d{10,})-(snapshot|restore|run|turn)-([0-9a-f]{64})\.json")
 _ID = re.compile(r"[0-9a-f]{7,64}")
 _NEWEST = re.compile(r"@([1-9]\d{0,8})")
 
@@ -61,6 +61,10 @@ class History:
         if (entry.seq, entry.id, entry.kind) != (name.seq, name.id, name.kind):
             raise IntegrityError(f"history record {str(path)!r} is not the one its name says")
         return entry
+
+    def find(self, full_id: str) -> Entry | None:
+        """The entry with this id, or None. Raises IntegrityError where its record is damaged."""
+        return next((self.read(name) for name in self.names() if name.id == full_id), None)
 
     def entries(self) -> list[Entry]:
         """All entries, newest first. Raises IntegrityError where one is damaged."""
@@ -140,7 +144,7 @@ def undo_state(entries: list[Entry]) -> UndoState:
     for entry in reversed(entries):
         if entry.kind is EntryKind.SNAPSHOT or entry.changed == 0:
             continue
-        if entry.cause is Cause.UNDO:
+        if entry.cause in (Cause.UNDO, Cause.TURN):
             undone += _take(done, entry.of)
         elif entry.cause is Cause.REDO:
             done += _take(undone, entry.of)
