@@ -26,7 +26,7 @@ from putback.progress import SILENT, Progress
 from putback.records.history import Entry, EntryKind
 from putback.records.plan import Policy
 from putback.records.run import Discipline
-from putback.store.history import History
+from putback.store.history import History, undo_state
 from putback.store.layout import Store, WorkspacePaths, check_place, default_store
 
 # The modules of `ops` are imported by the methods that use them: start-up is part of the cost of every call, and
@@ -35,17 +35,19 @@ if TYPE_CHECKING:
     from putback.config import Settings
     from putback.ops.compare import Comparison, Shown
     from putback.ops.recover import Choice, Interrupted
-    from putback.ops.restore import Prepared, Restored, Target
+    from putback.ops.restore import Restored, Target
     from putback.ops.session import Session
     from putback.ops.snapshot import Snapshot
     from putback.ops.status import WorkspaceStatus
     from putback.records.change import Node
+    from putback.records.plan import Plan
     from putback.records.run import Limits
     from putback.runs.catalog import Runs
     from putback.runs.close import RunResult
+    from putback.turns.catalog import Turns
 
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-Confirm = Callable[["Prepared"], bool]
+Confirm = Callable[["Plan"], bool]
 
 
 def available() -> None:
@@ -284,12 +286,29 @@ class Workspace:
 
         return Runs(self._paths, lambda contents: self._session("run", contents=contents))
 
+    @property
+    def turns(self) -> Turns:
+        """Exact-path turns: the bindings of this store, and what is done under them."""
+        from putback.turns.catalog import Turns
+
+        return Turns(
+            self._paths,
+            self._settings,
+            self._progress,
+            lambda where, name, settings: session(where, settings, self._progress, name, create=True),
+        )
+
     def undo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
         """Take back the newest entry that did something; again goes further back.
 
-        Refuses each path that changed since, unless `force`. Raises NothingToUndo, and UnknownStateError while an
-        interrupted restore waits for `recover`.
+        Refuses each path that changed since, unless `force`; a turn is taken back whole, in the index too, or not
+        at all. Raises NothingToUndo, and UnknownStateError while an interrupted restore waits for `recover`.
         """
+        newest = self._turn_to_undo()
+        if newest is not None:
+            from putback.turns import undo
+
+            return undo.undo(self.turns, newest, force=force, dry_run=dry_run, confirm=confirm)
         return self._restore("undo", _by_undo, frozenset(), False, force, dry_run, confirm)
 
     def redo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
@@ -351,11 +370,18 @@ class Workspace:
             target, policy = find(session)
             options = Options(scope, Policy.FORCE if force and policy is Policy.REFUSE else policy, exact)
             prepared = restore.prepare(session, target, options)
-            if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared)):
+            if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared.plan)):
                 return Restored(prepared.plan)
             if interrupted:
                 recover.resolve(session, recover.Choice.KEEP)
             return msgspec.structs.replace(restore.carry_out(session, prepared), superseded=interrupted)
+
+    def _turn_to_undo(self) -> Entry | None:
+        """The turn that undo would take back next; None where it would take back something else."""
+        if not self._paths.exists():
+            return None
+        pending = undo_state(History(self._paths.history).entries()).undo
+        return pending[-1] if pending and pending[-1].kind is EntryKind.TURN else None
 
     def _check_root(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))

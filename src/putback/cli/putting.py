@@ -13,7 +13,7 @@ from putback.cli.call import Call
 from putback.records.plan import Plan
 
 if TYPE_CHECKING:
-    from putback.ops.restore import Prepared, Restored
+    from putback.ops.restore import Restored
     from putback.workspace import Confirm
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,12 +55,12 @@ class _Answer:
         self.declined = False
         self.silent = False
 
-    def __call__(self, prepared: Prepared) -> bool:
+    def __call__(self, plan: Plan) -> bool:
         if self._yes:
             return True
         self._here.watch.close()
         if not self._here.json:
-            _print_plan(self._here, prepared.plan)
+            _print_plan(self._here, plan)
         self.silent = not self._here.interactive
         self.declined = self.silent or not self._here.ask("Put these back?")
         return not self.declined

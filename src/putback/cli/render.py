@@ -113,6 +113,7 @@ def history(entries: Sequence[Entry]) -> Iterator[str]:
             EntryKind.SNAPSHOT: count(entry.files, "file"),
             EntryKind.RESTORE: count(entry.applied, "path"),
             EntryKind.RUN: count(entry.changed, "path"),
+            EntryKind.TURN: count(entry.changed, "path"),
         }[entry.kind]
         place = "" if entry.kind is EntryKind.RESTORE else f"@{number}"
         line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
@@ -158,9 +159,14 @@ def restored(item: Restored, *, everything: bool) -> Iterator[str]:
     if bad:
         summary += f", {bad} not"
     if item.entry is not None:
-        way_back = "redo" if item.entry.cause is Cause.UNDO else "undo"
-        summary += f"; `putback {way_back}` takes this back ({item.entry.short_id})"
+        summary += f"; {_way_back(item.entry)} ({item.entry.short_id})"
     yield summary
+
+
+def _way_back(entry: Entry) -> str:
+    if entry.cause is Cause.TURN:
+        return f"`putback restore {entry.before[:12]}` puts the files back as the turn left them"
+    return f"`putback {'redo' if entry.cause is Cause.UNDO else 'undo'}` takes this back"
 
 
 def outcome(item: Outcome) -> str:
@@ -229,6 +235,8 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
     if entry is not None:
         yield f"{entry.kind} {click.style(entry.id, bold=True)}"
         yield f"  made      {when(entry.created_ns)}"
+        if entry.kind is EntryKind.TURN:
+            yield f"  binding   {entry.of}"
         if entry.kind is not EntryKind.RUN:
             yield f"  message   {words(entry.message)}"
         if entry.before:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from putback.cli import call, jsonout, render_run
 from putback.cli.call import Call
+from putback.errors import UsageError
+
+if TYPE_CHECKING:
+    from putback.runs.close import RunResult
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "ms": 0.001}
 _SIZES = {"": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9}
@@ -51,6 +57,8 @@ class _Amount(click.ParamType[float]):
     type=click.Choice(["wait", "end", "leave"]),
     help="What to do with processes that outlive the command (default: wait).",
 )
+@click.option("--turn", metavar="NAME", help="Make the run an exact-path turn; the work tree has to be bound.")
+@click.option("--paths-from", metavar="FILE", help="The paths of the turn: one a line, or NUL after each.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- CMD…")
 @call.command
 def command(
@@ -64,14 +72,19 @@ def command(
     fail_on_error: bool,
     verify: str | None,
     leftovers: str | None,
+    turn: str | None,
+    paths_from: str | None,
     command: tuple[str, ...],
 ) -> int:
     """Run a command, record what it does to the workspace, and take it back where that was asked for.
 
-    Without --snapshot digests alone are kept: the run can be told, not taken back. Exits with the command's own
+    Without --snapshot digests alone are kept: the run can be told, not taken back. With --turn, the paths in FILE
+    are captured before and after, so that `turn prepare` can take back exactly these. Exits with the command's own
     code, with 42 where a limit was broken.
     """
     here.strict = True
+    if (turn is None) != (paths_from is None):
+        raise UsageError("--turn and --paths-from go together", hint="the paths of a turn are never guessed")
     given: dict[str, object] = {
         "max_ms": None if timeout is None else int(timeout * 1000),
         "max_files": max_files,
@@ -81,14 +94,18 @@ def command(
         "verify": verify,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    result = here.workspace.run(
-        command,
-        snapshot=snapshot or None,
-        rollback_on_breach=rollback_on_breach or None,
-        limits=msgspec.structs.replace(here.workspace.limits, **chosen),
-        leftovers=leftovers,
-        output=2 if here.json else None,
-    )
+
+    def act() -> RunResult:
+        return here.workspace.run(
+            command,
+            snapshot=snapshot or None,
+            rollback_on_breach=rollback_on_breach or None,
+            limits=msgspec.structs.replace(here.workspace.limits, **chosen),
+            leftovers=leftovers,
+            output=2 if here.json else None,
+        )
+
+    result = act() if turn is None or paths_from is None else in_turn(here, turn, paths_from, act)
     here.watch.close()
     if here.json:
         jsonout.write(jsonout.run(result))
@@ -100,3 +117,16 @@ def command(
         for line in render_run.run(result):
             here.note(f"putback: {line}")
     return result.exit_code
+
+
+def in_turn(here: Call, name: str, file: str, act: Callable[[], RunResult]) -> RunResult:
+    """A run between the two ends of an exact-path turn, which is sealed whatever becomes of the run."""
+    from putback.cli import selected
+
+    turns = here.workspace.turns
+    bound = turns.binding()
+    chosen = selected.paths(here, bound, (), file)
+    with turns.around(bound, turns.next_turn(bound, name), chosen) as begun:
+        result = act()
+    here.note(f"putback: turn {begun.id[:12]} is sealed; `putback turn prepare {begun.id[:12]}` takes it back")
+    return result

@@ -12,9 +12,10 @@ from putback.cli import call, putting
 @putting.options
 @call.command
 def command(here: call.Call, force: bool, dry_run: bool, yes: bool) -> int:
-    """Take back the newest run or restore; again goes further back.
+    """Take back the newest run, turn or restore; again goes further back.
 
-    A path that changed since is refused, and both states are named.
+    A path that changed since is refused, and both states are named. A turn goes back whole, in the index too, or
+    not at all.
     """
     return putting.back(
         here,
