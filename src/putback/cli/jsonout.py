@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
     from putback.ops.status import WorkspaceStatus
+    from putback.records.turn import TurnRollbackStatus
     from putback.runs.close import RunResult
     from putback.runs.unfinished import Unfinished
 
@@ -170,7 +171,9 @@ def interrupted(item: Interrupted | None) -> Any:
     }
 
 
-def status(item: WorkspaceStatus, runs: Iterable[Unfinished]) -> dict[str, Any]:
+def status(
+    item: WorkspaceStatus, runs: Iterable[Unfinished], turns: Iterable[TurnRollbackStatus]
+) -> dict[str, Any]:
     return {
         "protected": item.last is not None,
         "root": str(item.root),
@@ -186,4 +189,5 @@ def status(item: WorkspaceStatus, runs: Iterable[Unfinished]) -> dict[str, Any]:
         },
         "interrupted": interrupted(item.interrupted),
         "runs": unfinished(runs),
+        "turns": [msgspec.to_builtins(turn) for turn in turns],
     }

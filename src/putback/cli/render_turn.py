@@ -133,6 +133,18 @@ def status(item: TurnRollbackStatus) -> Iterator[str]:
     yield from (f"  path      {path(part)}" for part in item.paths)
 
 
+def unsettled(items: Iterable[TurnRollbackStatus]) -> Iterator[str]:
+    """Turns that stand open or unknown, as `status` tells them."""
+    for item in items:
+        name = f"{item.capture_id[:12]} {words(item.turn.turn_id)}"
+        if item.state is TurnState.UNKNOWN:
+            yield click.style(
+                f"unknown state: turn {name}: {item.detail}; `putback turn resolve` closes it", fg="red"
+            )
+        else:
+            yield f"turn {name} is open; `putback turn seal {item.capture_id[:12]}` captures its end"
+
+
 def released(item: Released) -> Iterator[str]:
     """What `turn release` prints."""
     done = {"free": "released", "retain": "retained", "archive": "archived"}[item.disposition]

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from putback.config import Settings
+from putback.errors import NotOwned
 from putback.ops import recover, snapshot
 from putback.ops.session import Session
 from putback.progress import Progress
@@ -27,6 +28,7 @@ from putback.records.turn import (
     TurnRollbackPlan,
     TurnRollbackResult,
     TurnRollbackStatus,
+    TurnState,
 )
 from putback.store.layout import WorkspacePaths
 from putback.turns import apply, ownership, providers, resolve, staged, turn
@@ -182,6 +184,14 @@ class Turns:
         """What is on record of every turn of a binding, newest first."""
         folders = self._turns(bound)
         return [item.evidence.status(latest=item is folders[-1]) for item in reversed(folders)]
+
+    def open_here(self) -> builtins.list[TurnRollbackStatus]:
+        """The turns of this work tree that stand open or unknown, newest first; none where nobody claims it."""
+        try:
+            bound = self.binding()
+        except NotOwned:
+            return []
+        return [status for status in self.list(bound) if status.state in (TurnState.BEGUN, TurnState.UNKNOWN)]
 
     def resolve(self, bound: Binding, capture_id: str, *, actor: str, reason: str) -> TurnRollbackStatus:
         """Close a turn that is open or unknown, by a person's word. Never rewrites content.

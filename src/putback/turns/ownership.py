@@ -206,7 +206,7 @@ def _check_rebinding(claim: Claim, owner: str, provider: Provider, request: Requ
     held = claim.binding
     if held.owner != owner:
         raise OverlappingClaim(
-            f"{held.id!r} is {quote(held.owner.encode())}'s ({claim.state}), on {quote(held.root.raw)}",
+            f"{held.id!r} belongs to {quote(held.owner.encode())} ({claim.state}), on {quote(held.root.raw)}",
             hint="choose another id with --id",
         )
     root = held.root if held.source is None else held.source

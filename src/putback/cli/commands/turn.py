@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -12,9 +12,12 @@ import msgspec
 from putback.cli import call, jsonout, render_turn, selected
 from putback.cli.call import Call
 from putback.cli.putting import NEEDS_YES, SOME_FAILED
-from putback.errors import Stale
-from putback.records.turn import TurnRollbackPlan, TurnState
+from putback.errors import Stale, UnknownId
+from putback.records.turn import Binding, TurnRollbackPlan, TurnState
 from putback.turns.ownership import Disposition
+
+if TYPE_CHECKING:
+    from putback.turns.catalog import Turns
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +26,7 @@ UNKNOWN = 44
 
 @click.group(
     epilog="\b\nExample:\n  putback turn bind\n  putback turn begin --turn fix-parser src/parser.py\n"
-    "  putback turn seal 1a2b3c4\n  putback turn prepare 1a2b3c4"
+    "  putback turn seal\n  putback turn prepare"
 )
 def command() -> None:
     """Take back exactly the paths that one turn named, staged and unstaged apart, or touch nothing.
@@ -43,7 +46,7 @@ def _accountable(function: F) -> F:
     return click.option("--actor", default="", metavar="WHO", help="Who; it is kept on record.")(with_reason)
 
 
-_CAPTURE = click.argument("capture", metavar="TURN")
+_CAPTURE = click.argument("capture", metavar="[TURN]", required=False)
 
 
 @command.command(epilog="\b\nExample:\n  putback turn bind --owner agent-7\n  putback turn bind -p git-worktree")
@@ -128,30 +131,33 @@ def begin(
     _print(here, {"turn": _plain(capture)}, render_turn.begun(capture))
 
 
-@command.command(epilog="\b\nExample:\n  putback turn seal 1a2b3c4")
+@command.command(epilog="\b\nExample:\n  putback turn seal")
 @_bound
 @_CAPTURE
 @call.command
-def seal(here: Call, asked: str | None, capture: str) -> None:
-    """Capture the end of the latest turn. From then on it can be taken back."""
-    turns = here.workspace.turns
-    sealed = turns.seal(turns.binding(asked), capture)
+def seal(here: Call, asked: str | None, capture: str | None) -> None:
+    """Capture the end of the latest turn. From then on it can be taken back.
+
+    TURN is the id that `turn begin` printed; the latest where it is left out.
+    """
+    turns, bound, chosen = _chosen(here, asked, capture)
+    sealed = turns.seal(bound, chosen)
     _print(here, {"turn": _plain(sealed)}, render_turn.sealed(sealed))
 
 
-@command.command(epilog="\b\nExample:\n  putback turn prepare 1a2b3c4")
+@command.command(epilog="\b\nExample:\n  putback turn prepare")
 @_bound
 @_CAPTURE
 @call.command
-def prepare(here: Call, asked: str | None, capture: str) -> None:
+def prepare(here: Call, asked: str | None, capture: str | None) -> None:
     """The proposal to take the latest sealed turn back, for review. Changes nothing."""
-    turns = here.workspace.turns
-    plan = turns.prepare(turns.binding(asked), capture)
+    turns, bound, chosen = _chosen(here, asked, capture)
+    plan = turns.prepare(bound, chosen)
     _print(here, {"proposal": plan.digest, "plan": _plain(plan)}, render_turn.plan(plan))
 
 
 @command.command(
-    epilog="\b\nExample:\n  putback turn apply 1a2b3c4 --proposal 9f8e7d6 --actor ann --reason 'wrong file' --yes"
+    epilog="\b\nExample:\n  putback turn apply --proposal 9f8e7d6 --actor ann --reason 'wrong file' --yes"
 )
 @_bound
 @_CAPTURE
@@ -160,12 +166,11 @@ def prepare(here: Call, asked: str | None, capture: str) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @call.command
 def apply(
-    here: Call, asked: str | None, capture: str, proposal: str | None, actor: str, reason: str, yes: bool
+    here: Call, asked: str | None, capture: str | None, proposal: str | None, actor: str, reason: str, yes: bool
 ) -> int:
     """Take the latest sealed turn back: every path in the index and in the work tree, or nothing at all."""
-    turns = here.workspace.turns
-    bound = turns.binding(asked)
-    plan = turns.prepare(bound, capture)
+    turns, bound, chosen = _chosen(here, asked, capture)
+    plan = turns.prepare(bound, chosen)
     if proposal is not None:
         _check_reviewed(plan, proposal)
     elif not here.interactive:
@@ -194,29 +199,29 @@ def _check_reviewed(plan: TurnRollbackPlan, proposal: str) -> None:
         )
 
 
-@command.command(epilog="\b\nExample:\n  putback turn inspect 1a2b3c4")
+@command.command(epilog="\b\nExample:\n  putback turn inspect")
 @_bound
 @_CAPTURE
 @call.command
-def inspect(here: Call, asked: str | None, capture: str) -> int:
+def inspect(here: Call, asked: str | None, capture: str | None) -> int:
     """What is on record of a turn. It attests neither the present content nor the ownership."""
-    turns = here.workspace.turns
-    status = turns.inspect(turns.binding(asked), capture)
+    turns, bound, chosen = _chosen(here, asked, capture)
+    status = turns.inspect(bound, chosen)
     _print(here, {"status": _plain(status)}, render_turn.status(status))
     return UNKNOWN if status.state is TurnState.UNKNOWN else 0
 
 
 @command.command(
-    epilog="\b\nExample:\n  putback turn resolve 1a2b3c4 --actor ann --reason 'looked at it; the tree is right'"
+    epilog="\b\nExample:\n  putback turn resolve --actor ann --reason 'looked at it; the tree is right'"
 )
 @_bound
 @_CAPTURE
 @_accountable
 @call.command
-def resolve(here: Call, asked: str | None, capture: str, actor: str, reason: str) -> None:
+def resolve(here: Call, asked: str | None, capture: str | None, actor: str, reason: str) -> None:
     """Close a turn that is open or unknown, on your word. No content is rewritten."""
-    turns = here.workspace.turns
-    status = turns.resolve(turns.binding(asked), capture, actor=actor, reason=reason)
+    turns, bound, chosen = _chosen(here, asked, capture)
+    status = turns.resolve(bound, chosen, actor=actor, reason=reason)
     _print(here, {"status": _plain(status)}, render_turn.status(status))
 
 
@@ -246,6 +251,18 @@ def release(
     plain = {"removed": result.removed, "salvage": result.salvage, "snapshot": result.snapshot}
     released = {"binding_id": result.binding.id, "disposition": str(result.disposition), **plain}
     _print(here, {"released": released}, render_turn.released(result))
+
+
+def _chosen(here: Call, asked: str | None, capture: str | None) -> tuple[Turns, Binding, str]:
+    """The binding, and the turn of it that is meant: the latest where none is named. Raises UnknownId."""
+    turns = here.workspace.turns
+    bound = turns.binding(asked)
+    if capture is None:
+        known = turns.list(bound)
+        if not known:
+            raise UnknownId(f"{bound.id!r} has no turns", hint="`putback turn begin` begins one")
+        capture = known[0].capture_id
+    return turns, bound, capture
 
 
 def _plain(record: Any) -> Any:
