@@ -1,4 +1,4 @@
-"""Write docs/schemas: the JSON Schemas of a run's documents, made from the records.
+"""Write docs/schemas: the JSON Schemas of the documents of runs and turns, made from the records.
 
     python tests/schemas.py
 
@@ -16,6 +16,7 @@ from putback.records.ledger import TYPES
 from putback.records.manifest import Manifest
 from putback.records.plan import Plan
 from putback.records.receipt import Receipt
+from putback.records.turn import TurnCapture, TurnRollbackPlan
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "schemas"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -52,7 +53,8 @@ def _event(kind: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
 def files() -> dict[str, bytes]:
     """File name to content."""
     schemas: dict[str, dict[str, Any]] = {"ledger-event": ledger_event()}
-    for name, kind in {"manifest": Manifest, "receipt": Receipt, "plan": Plan}.items():
+    records = {"manifest": Manifest, "receipt": Receipt, "plan": Plan, "turn": TurnCapture}
+    for name, kind in {**records, "turn-plan": TurnRollbackPlan}.items():
         schemas[name] = {"$schema": DRAFT, **msgspec.json.schema(kind)}
     return {
         f"{name}.json": msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
