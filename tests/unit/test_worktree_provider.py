@@ -32,8 +32,6 @@ from support.claims import Registry, repository_at
 from support.hermetic import git
 from support.trees import File, Link, create, normal, read_back, same
 
-pytestmark = pytest.mark.requirement("H22")
-
 ALARM = "#!/bin/sh\necho ran >> {place}\ncat\n"
 
 
@@ -82,6 +80,7 @@ def show(main: Path, what: str) -> bytes:
     return git(main, "show", what)
 
 
+@pytest.mark.requirement("H22")
 def test_a_work_tree_is_made_beside_the_checkout(registry: Registry, main: Path, place: Path) -> None:
     create(main, {"dirty": "not committed\n"})
     with only(main, ".git/worktrees/agent/", ".git/refs/heads/putback/agent"):
@@ -167,6 +166,7 @@ def test_what_stands_at_the_place_is_left_alone(
     bind(registry, main)
 
 
+@pytest.mark.requirement("H20")
 def test_a_claim_in_the_way_is_seen_before_anything_is_made(registry: Registry, main: Path, place: Path) -> None:
     registry.bind(repository_at(place.parent), "area")
     with only(main), pytest.raises(OverlappingClaim, match="'area'"):

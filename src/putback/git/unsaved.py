@@ -36,8 +36,8 @@ Print = tuple[bytes, int, int, int, int]
 class Unsaved:
     """What would be lost with the work tree. `ignored` is by path, identity, size and times of each file.
 
-    `flagged` are files that git was told not to look at. `loose` says what else hangs on this work tree alone; it does
-    not count where two looks are compared, for a salvage makes an end of it.
+    `flagged` are files that git was told not to look at. `loose` says what else hangs on this work tree alone; two
+    looks are compared without it, for a salvage makes an end of it.
     """
 
     staged: tuple[bytes, ...]
