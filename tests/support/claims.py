@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -74,7 +75,9 @@ class Registry:
 
 @cache
 def _template() -> Path:
-    return make_repository(Path(tempfile.mkdtemp(prefix="putback-template-")))
+    place = Path(tempfile.mkdtemp(prefix="putback-template-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return make_repository(place)
 
 
 def repository_at(root: Path) -> Path:

@@ -71,6 +71,12 @@ def test_a_shared_checkout_without_a_claim_refuses(registry: Registry, mine: Pat
     assert "putback turn bind" in (caught.value.hint or "")
 
 
+def test_what_is_not_bound_is_not_released(registry: Registry) -> None:
+    with pytest.raises(NotOwned):
+        registry.release("first")
+    assert not registry.store.root.exists()
+
+
 @pytest.mark.requirement("H22")
 @pytest.mark.parametrize("disposition", [Disposition.RETAIN, Disposition.ARCHIVE])
 def test_what_is_at_rest_holds_no_turn(registry: Registry, mine: Path, disposition: Disposition) -> None:
@@ -261,6 +267,8 @@ def test_an_id_is_its_owners_alone(registry: Registry, mine: Path, tmp_path: Pat
     registry.release("first", disposition=Disposition.ARCHIVE)
     with pytest.raises(NotOwned, match="archived"):
         registry.bind(mine, "first")
+    with pytest.raises(OutOfOrder, match="archived"):
+        registry.release("first", disposition=Disposition.RETAIN)
     assert registry.states() == {"first": "archived"}
 
 

@@ -55,7 +55,8 @@ def refused(registry: Registry, root: Path, how: str) -> None:
     before = registry.states()
     with pytest.raises(OverlappingClaim) as caught:
         registry.bind(root, "second", owner="somebody")
-    assert f"holds '{registry.claim('first').binding.root.path}', {how}" in caught.value.message
+    held = registry.claim("first").binding.root.path
+    assert caught.value.message.endswith(f"holds '{held}', {how}"), caught.value.message
     assert "'first' of 'me'" in caught.value.message
     assert registry.states() == before
 
@@ -123,6 +124,15 @@ def test_a_directory_above_that_was_moved(registry: Registry, mine: Path, tmp_pa
     mine.parent.rename(tmp_path / "area-moved")
     (tmp_path / "area").symlink_to("area-moved")
     refused(registry, repository_at(tmp_path / "area-moved"), "a directory below it")
+
+
+@pytest.mark.requirement("H19")
+def test_a_vanished_tree_below_a_directory_that_was_moved(registry: Registry, mine: Path, tmp_path: Path) -> None:
+    registry.bind(mine, "first")
+    mine.parent.rename(tmp_path / "area-moved")
+    (tmp_path / "area").symlink_to("area-moved")
+    shutil.rmtree(tmp_path / "area-moved" / "mine")
+    refused(registry, repository_at(tmp_path / "area-moved" / "mine"), "the same directory")
 
 
 def test_identities_alone_tell_of_an_overlap(tmp_path: Path) -> None:
@@ -246,6 +256,7 @@ MALFORMED: dict[str, Callable[[Path], object]] = {
     "a directory": lambda folder: (folder / "x.json").mkdir(),
     "a directory like a part": lambda folder: (folder / "x.json.01234567.part").mkdir(),
     "a link": lambda folder: (folder / "x.json").symlink_to("first.json"),
+    "a link to the very claim": lambda folder: _link(folder),
     "a pipe": lambda folder: os.mkfifo(folder / "x.json"),
     "huge": lambda folder: _huge(folder),
     "the folder a link": lambda folder: (folder.rename(folder.parent / "c"), folder.symlink_to("c")),
@@ -263,6 +274,11 @@ def _newline(folder: Path) -> None:
     """A pattern that ends with `$` also takes a name with a newline at its end."""
     data = (folder / "first.json").read_bytes().replace(b'"id":"first"', b'"id":"first\\n"')
     (folder / "first\n.json").write_bytes(data)
+
+
+def _link(folder: Path) -> None:
+    (folder / "first.json").rename(folder.parent / "elsewhere")
+    (folder / "first.json").symlink_to("../elsewhere")
 
 
 def _huge(folder: Path) -> None:
@@ -391,7 +407,7 @@ def test_no_turn_begins_while_a_claim_changes(registry: Registry, mine: Path) ->
 
 @pytest.mark.requirement("H21")
 def test_of_two_processes_that_bind_one_tree_one_wins(registry: Registry, mine: Path) -> None:
-    """Each is stopped where it has looked and not published, for longer than the other one needs."""
+    """Both begin at the same moment, and the second one waits at the gate."""
     registry.wait = 20.0
     ready, go = os.pipe()
     children = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from putback.git import worktrees
@@ -36,7 +36,8 @@ Print = tuple[bytes, int, int, int, int]
 class Unsaved:
     """What would be lost with the work tree. `ignored` is by path, identity, size and times of each file.
 
-    `flagged` are files that git was told not to look at. `loose` says what else hangs on this work tree alone.
+    `flagged` are files that git was told not to look at. `loose` says what else hangs on this work tree alone; two
+    looks are compared without it, for a salvage makes an end of it.
     """
 
     staged: tuple[bytes, ...]
@@ -45,7 +46,7 @@ class Unsaved:
     conflicts: tuple[bytes, ...]
     flagged: tuple[bytes, ...]
     ignored: tuple[Print, ...]
-    loose: tuple[str, ...]
+    loose: tuple[str, ...] = field(compare=False)
 
     def reasons(self) -> list[str]:
         """What a salvage would have to keep, in words; the ignored files are not among it."""

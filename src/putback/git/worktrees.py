@@ -102,8 +102,8 @@ def add(source: UserRepository, place: bytes, branch: str, start: str, *, new: b
 
     Raises RefusedError with git's words where it will not.
     """
-    chosen: tuple[str | bytes, ...] = ("-b", branch, place, start) if new else (place, branch)
-    answer = as_user(source).run("worktree", "add", "--no-checkout", "--no-track", *chosen, accept=ANY_CODE)
+    chosen: tuple[str | bytes, ...] = ("--no-track", "-b", branch, place, start) if new else (place, branch)
+    answer = as_user(source).run("worktree", "add", "--no-checkout", *chosen, accept=ANY_CODE)
     _check("git makes no work tree", answer, "nothing was bound; see `git worktree list`")
 
 

@@ -7,7 +7,8 @@ are mapped to the file system and to the place in it, and compared there. Elsewh
 made.
 
 Nothing is searched below a root: a tree that was moved away is found again as the directory itself, or above
-another one, but not somewhere below another one.
+another one, but not somewhere below another one. An identity on record counts also when its directory has
+vanished: should the file system give it to a new one, that is refused until the claim is released.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def survey(path: bytes, recorded: Identity | None, git_dir: Directory | None, mo
     """
     real = os.path.realpath(path)
     own = {found for found in (recorded, _identity(real)) if found is not None}
-    chain = own | {found for name in (path, real) for found in _above(name)}
+    chain = own | set(_above(real))
     spot = mounts.locate(real)
     git_paths: frozenset[bytes] = frozenset()
     git_own: set[Identity] = set()

@@ -64,7 +64,8 @@ class Bound:
 class Released:
     """What became of a binding and of its tree.
 
-    `salvage` is the branch that holds what was unsaved, `snapshot` the id of what was ignored; empty where none.
+    `removed` says that a tree which was made for it is gone. `salvage` is the branch that holds what was unsaved,
+    `snapshot` the id of what was ignored; empty where none.
     """
 
     binding: Binding
@@ -151,14 +152,20 @@ def release(
     _check_words(binding_id, "owner", actor, reason)
     git = command.find(cancelled=progress.cancelled)
     claims = Claims(store)
+    claims.find(binding_id)  # before a store is made for nothing
     wait = settings.store.lock_wait_seconds
     with claims.gate("turn release", shared=False, wait_seconds=wait, progress=progress):
-        held = claims.find(binding_id).binding
+        claim = claims.find(binding_id)
+        held = claim.binding
+        if claim.state is ClaimState.ARCHIVED and disposition is not Disposition.FREE:
+            raise OutOfOrder(
+                f"{binding_id!r} is archived", hint=f"`putback turn release {binding_id}` frees its tree"
+            )
         why = unsettled(held)
         if why is not None and disposition is Disposition.FREE:
             raise OutOfOrder(
                 f"{binding_id!r} is not free to go: {why}",
-                hint=f"settle it first, or `putback turn release {binding_id} --retain`",
+                hint=f"settle it first, or `putback turn release --retain {binding_id}`",
             )
 
         def record() -> None:

@@ -73,7 +73,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Removed:
-    """What became of a tree: whether it was removed, and what holds what no branch held."""
+    """What became of a tree: whether it is gone, and what holds what no branch held."""
 
     removed: bool = False
     salvage: str = ""
