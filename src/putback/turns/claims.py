@@ -35,7 +35,7 @@ GATE = "gate"
 BIND = "`putback turn bind` says whose it is"
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_PART = re.compile(r".+\.json\.[0-9a-f]{8}\.part")
+_PART = re.compile(r".+\.[0-9a-f]{8}\.part")
 _MOST_BYTES = 1 << 20
 
 
