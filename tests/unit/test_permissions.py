@@ -397,7 +397,7 @@ def test_two_users_of_one_group_share_a_store(shared: Path) -> None:
         assert (tree / "sub/b").read_text() == "b\n"
         other.redo()
         assert not (tree / "sub").exists()
-        other.run(("sh", "-c", "echo by B > of-B"))
+        other.run(("sh", "-c", "umask 027; echo by B > of-B"))
         create(tree, MANY)
         (tree / "many").chmod(0o2775)
         other.snapshot("of B")
