@@ -451,6 +451,7 @@ def test_the_log_of_a_binding(registry: Registry, mine: Path) -> None:
     assert registry.states() == {"first": "active"}
 
 
+@pytest.mark.slow
 def test_a_binding_killed_at_every_seam(tmp_path: Path) -> None:
     """Nothing is claimed, or all is there and holds; and the same call again comes to its end."""
     dry = Registry(tmp_path / "dry")
@@ -469,6 +470,7 @@ def test_a_binding_killed_at_every_seam(tmp_path: Path) -> None:
         assert git_checksum(mine) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disposition", list(Disposition))
 def test_a_release_killed_at_every_seam(tmp_path: Path, disposition: Disposition) -> None:
     def bound(base: Path) -> Registry:

@@ -26,6 +26,7 @@ from putback.errors import (
 from putback.fs import lock
 from putback.git import worktrees
 from putback.progress import SILENT
+from putback.records.turn import Deed
 from putback.turns import binding as bindings
 from putback.turns.ownership import Bound, Disposition, Released
 from support.claims import Registry, repository_at
@@ -513,7 +514,7 @@ def stage_more(place: Path) -> None:
     git(place, "add", "new")
 
 
-@pytest.mark.parametrize("change", [change_file, change_ignored, add_file, stage_more])
+@pytest.mark.parametrize("change", [change_file, change_ignored, add_file, stage_more, detached])
 @pytest.mark.parametrize("moment", ["snapshot", "worktree.releasing", "worktree.salvaged"])
 def test_work_that_is_going_on_refuses(
     registry: Registry, main: Path, place: Path, change: Callable[[Path], None], moment: str
@@ -542,7 +543,11 @@ def test_work_that_is_going_on_refuses(
     finally:
         seams.observe(None)
     assert (place / "new").exists() and registry.states() == {"agent": "active"}
-    registry.attest(registry.claim("agent").binding)
+    held = registry.claim("agent").binding
+    registry.attest(held)
+    if moment == "snapshot":
+        assert [told.deed for told in bindings.events(registry.folder(held), held)] == [Deed.BOUND]
+        assert git(main, "branch", "--list", "putback/salvage/*") == b""
 
 
 def nest(place: Path) -> None:

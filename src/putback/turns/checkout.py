@@ -23,7 +23,7 @@ class ExclusiveCheckout:
         return checkout(request.git, request.root).root
 
     def allocate(self, request: Request) -> Allocation:
-        return Allocation(self.place(request))
+        return Allocation(request.root)
 
     def attest(self, git: Git, binding: Binding) -> None:
         """Path and identities are all there is, and the caller has compared them."""

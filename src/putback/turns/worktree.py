@@ -135,7 +135,8 @@ class GitWorktree:
         branch = ""
         with _salvage(linked, removal) as salvage:
             kept = salvage.survey()
-            if _look(linked) != found:
+            now = _look(linked)
+            if now != found or now.loose != found.loose:
                 raise _changed(linked)
             removal.record()
             seams.reach("worktree.releasing")
