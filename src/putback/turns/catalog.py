@@ -125,8 +125,8 @@ class Turns:
 
     def next_turn(self, bound: Binding, turn_id: str) -> TurnIdentity:
         """The identity for one more turn of a binding."""
-        folders = self._turns(bound)
-        return TurnIdentity(turn_id=turn_id, generation=folders[-1].generation + 1 if folders else 1)
+        latest = turns_of(self._folder(bound), bound).latest_generation
+        return TurnIdentity(turn_id=turn_id, generation=latest + 1)
 
     def begin(
         self,
@@ -201,6 +201,14 @@ class Turns:
         """
         with self._custody(bound, "turn resolve", attested=False) as custody:
             return resolve.resolve(custody, capture_id, actor=actor, reason=reason)
+
+    def set_aside(self, bound: Binding, capture_id: str, *, actor: str, reason: str) -> Path:
+        """Leave a turn whose documents are damaged out of the account; returns where they are kept.
+
+        Raises OutOfOrder for a turn whose documents are whole.
+        """
+        with self._custody(bound, "turn resolve", attested=False) as custody:
+            return resolve.set_aside(custody, capture_id, actor=actor, reason=reason)
 
     @contextmanager
     def lease(self, bound: Binding) -> Iterator[None]:

@@ -158,13 +158,22 @@ class TurnFolder:
             return None
         except OSError as error:
             raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-        return document.decode_canonical(data.removesuffix(b"\n"), kind, f"turn document {str(path)!r}")
+        try:
+            return document.decode_canonical(data.removesuffix(b"\n"), kind, f"turn document {str(path)!r}")
+        except IntegrityError as error:
+            error.hint = self._way_out
+            raise
 
     def _fault(self, name: str, problem: str) -> IntegrityError:
         return IntegrityError(
             f"damaged turn document {str(self.path / name)!r}: {problem}",
-            hint="nothing was done; the documents of a turn are evidence, and are never repaired",
+            hint=self._way_out,
         )
+
+    @property
+    def _way_out(self) -> str:
+        command = f"putback turn resolve {self.capture_id[:12]} --set-aside"
+        return f"evidence is never repaired; `{command}` leaves the turn out"
 
 
 def _disagreements(found: Evidence, generation: int) -> list[tuple[str, str]]:
@@ -220,21 +229,42 @@ class BindingTurns:
     binding: Binding
 
     def all(self) -> list[TurnFolder]:
-        """The turns, oldest first. Raises IntegrityError where something else lies there."""
-        try:
-            names = sorted(path.name for path in self.folder.iterdir() if not path.name.endswith(_PART))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise StorageError(f"cannot read {str(self.folder)!r}: {error.strerror}") from error
-        for name in names:
-            if not _NAME.fullmatch(name):
-                raise IntegrityError(f"no turn: {str(self.folder / name)!r}")
-        turns = [TurnFolder(self.folder / name) for name in names]
+        """The turns, oldest first. Raises IntegrityError where one is damaged, or something else lies there."""
+        turns = self.folders()
         for turn in turns:
             if turn.evidence.pending.binding != self.binding.digest:
                 raise IntegrityError(f"a turn of another binding: {str(turn.path)!r}")
         return turns
+
+    def folders(self) -> list[TurnFolder]:
+        """The folders of all turns, oldest first, unread. Raises IntegrityError where another thing lies there."""
+        return _folders(self.folder)
+
+    @property
+    def aside(self) -> list[TurnFolder]:
+        """The folders of damaged turns that a person has set aside."""
+        return _folders(self._aside)
+
+    @property
+    def latest_generation(self) -> int:
+        """That of the newest turn there ever was; 0 where there was none."""
+        return max((turn.generation for turn in (*self.folders(), *self.aside)), default=0)
+
+    @property
+    def _aside(self) -> Path:
+        return self.folder.with_name("set-aside")
+
+    def set_aside(self, turn: TurnFolder) -> Path:
+        """Keep the folder of a damaged turn where it counts as none; returns the place. Raises StorageError."""
+        kept = self._aside / turn.path.name
+        try:
+            durable_directory(kept.parent)
+            turn.path.rename(kept)
+            sync_directory(self.folder)
+            sync_directory(kept.parent)
+        except OSError as error:
+            raise StorageError(f"cannot set {str(turn.path)!r} aside: {error.strerror}") from error
+        return kept
 
     def open(self, pending: TurnPending, scratch: Path) -> TurnFolder:
         """The folder of a new turn, with its first document: on disk before the call returns.
@@ -254,3 +284,16 @@ class BindingTurns:
         except OSError as error:
             raise StorageError(f"cannot write {str(making)!r}: {error.strerror}") from error
         return TurnFolder(self.folder / name)
+
+
+def _folders(place: Path) -> list[TurnFolder]:
+    try:
+        names = sorted(path.name for path in place.iterdir() if not path.name.endswith(_PART))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot read {str(place)!r}: {error.strerror}") from error
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise IntegrityError(f"no turn: {str(place / name)!r}")
+    return [TurnFolder(place / name) for name in names]

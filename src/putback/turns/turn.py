@@ -17,6 +17,7 @@ from putback.records.history import Entry, EntryKind
 from putback.records.turn import (
     MOST_BINDING_BYTES,
     MOST_CAPTURES,
+    MOST_SNAPSHOT_BYTES,
     Effect,
     Selected,
     TurnCapture,
@@ -28,7 +29,7 @@ from putback.records.turn import (
 )
 from putback.turns import selection, snapshot
 from putback.turns.custody import Custody
-from putback.turns.evidence import TurnFolder
+from putback.turns.evidence import BindingTurns, TurnFolder
 from putback.turns.snapshot import Reading
 
 # What an observer of a capture is told: the content is stored, and nothing says so yet.
@@ -46,9 +47,9 @@ def begin(
     """
     chosen = selection.chosen(given)
     turns = custody.turns.all()
-    _check_next(turns, turn)
+    _check_next(turns, custody.turns.latest_generation, turn)
     reading = snapshot.read(custody, chosen)
-    _check_caps(turns, reading.bytes, new=True)
+    _check_caps(custody.turns, reading.bytes, new=True)
     pending = TurnPending(
         binding=custody.binding.digest,
         binding_id=custody.binding.id,
@@ -91,7 +92,7 @@ def seal(custody: Custody, asked: str, on_snapshot_step: Observer | None = None)
     chosen = begun.raw_paths
     reading = snapshot.read(custody, chosen)
     check_head(begun, reading)
-    _check_caps(custody.turns.all(), reading.bytes, new=False)
+    _check_caps(custody.turns, reading.bytes, new=False)
     pending = TurnPending(
         binding=begun.binding,
         binding_id=begun.binding_id,
@@ -239,11 +240,10 @@ def _said(head: str, branch: str) -> str:
     return f"{head[:12] or 'no commit'} on {branch or 'no branch'}"
 
 
-def _check_next(turns: Sequence[TurnFolder], turn: TurnIdentity) -> None:
+def _check_next(turns: Sequence[TurnFolder], newest: int, turn: TurnIdentity) -> None:
     for folder in turns:
         if folder.evidence.open:
             raise out_of_order(folder, "followed by another")
-    newest = turns[-1].generation if turns else 0
     if turn.generation <= newest:
         raise OutOfOrder(
             f"generation {turn.generation} is not above {newest}, that of the latest turn",
@@ -251,11 +251,13 @@ def _check_next(turns: Sequence[TurnFolder], turn: TurnIdentity) -> None:
         )
 
 
-def _check_caps(turns: Sequence[TurnFolder], wanted: int, *, new: bool) -> None:
+def _check_caps(turns: BindingTurns, wanted: int, *, new: bool) -> None:
     """Raise OverBudget where a capture would not fit; whatever was ever begun counts."""
-    if new and len(turns) >= MOST_CAPTURES:
-        raise _over("turn.captures", f"{len(turns)} captures of this binding", MOST_CAPTURES, len(turns) + 1)
-    reserved = sum(folder.evidence.reserved_bytes for folder in turns)
+    whole, damaged = turns.all(), len(turns.aside)
+    count = len(whole) + damaged
+    if new and count >= MOST_CAPTURES:
+        raise _over("turn.captures", f"{count} captures of this binding", MOST_CAPTURES, count + 1)
+    reserved = sum(folder.evidence.reserved_bytes for folder in whole) + damaged * 2 * MOST_SNAPSHOT_BYTES
     if reserved + wanted > MOST_BINDING_BYTES:
         said = f"{reserved} bytes captured of this binding, and {wanted} more"
         raise _over("turn.binding_bytes", said, MOST_BINDING_BYTES, reserved + wanted)

@@ -7,7 +7,8 @@ import time
 import click
 
 from putback.cli import call, jsonout, render
-from putback.records.turn import TurnState
+from putback.errors import IntegrityError
+from putback.records.turn import TurnRollbackStatus, TurnState
 
 
 @click.command(epilog="\b\nExample:\n  putback status")
@@ -16,9 +17,9 @@ def command(here: call.Call) -> int:
     """Protected or not, since when, what the store costs, and whether anything is undecided."""
     found = here.workspace.status()
     runs = here.workspace.runs.unfinished()
-    turns = here.workspace.turns.open_here() if here.workspace.paths.store.claims.exists() else []
+    turns, fault = _turns(here)
     if here.json:
-        jsonout.write(jsonout.status(found, runs, turns))
+        jsonout.write(jsonout.status(found, runs, turns) | {"damaged": [*found.damaged, *fault]})
     else:
         for line in render.status(found, time.time()):
             click.echo(line)
@@ -32,7 +33,19 @@ def command(here: call.Call) -> int:
 
             for line in render_turn.unsettled(turns):
                 click.echo(line)
-    if found.damaged or any(run.fault for run in runs):
+        for problem in fault:
+            click.echo(click.style(f"  damaged   {render.words(problem)}", fg="red"))
+    if found.damaged or fault or any(run.fault for run in runs):
         return 46
     unknown = found.interrupted is not None or any(turn.state is TurnState.UNKNOWN for turn in turns)
     return 44 if unknown or not all(run.alive for run in runs) else 0
+
+
+def _turns(here: call.Call) -> tuple[list[TurnRollbackStatus], list[str]]:
+    """The turns of this work tree that stand open or unknown, and what is wrong with the records of turns."""
+    if not here.workspace.paths.store.claims.exists():
+        return [], []
+    try:
+        return here.workspace.turns.open_here(), []
+    except IntegrityError as error:
+        return [], [error.message]

@@ -12,7 +12,7 @@ import msgspec
 from putback.cli import call, jsonout, render_turn, selected
 from putback.cli.call import Call
 from putback.cli.putting import NEEDS_YES, SOME_FAILED
-from putback.errors import Stale, UnknownId
+from putback.errors import Stale, UnknownId, UsageError
 from putback.records.turn import Binding, TurnRollbackPlan, TurnState
 from putback.turns.ownership import Disposition
 
@@ -217,9 +217,17 @@ def inspect(here: Call, asked: str | None, capture: str | None) -> int:
 @_bound
 @_CAPTURE
 @_accountable
+@click.option("--set-aside", is_flag=True, help="For a turn whose documents are damaged: leave it out.")
 @call.command
-def resolve(here: Call, asked: str | None, capture: str | None, actor: str, reason: str) -> None:
+def resolve(here: Call, asked: str | None, capture: str | None, actor: str, reason: str, set_aside: bool) -> None:
     """Close a turn that is open or unknown, on your word. No content is rewritten."""
+    if set_aside:
+        turns = here.workspace.turns
+        if capture is None:
+            raise UsageError("name the turn that is to be set aside", hint="the error names it")
+        kept = turns.set_aside(turns.binding(asked), capture, actor=actor, reason=reason)
+        _print(here, {"set_aside": str(kept)}, [f"set aside: {kept}"])
+        return
     turns, bound, chosen = _chosen(here, asked, capture)
     status = turns.resolve(bound, chosen, actor=actor, reason=reason)
     _print(here, {"status": _plain(status)}, render_turn.status(status))
