@@ -167,6 +167,15 @@ def test_what_stands_at_the_place_is_left_alone(
     bind(registry, main)
 
 
+def test_a_link_to_the_very_work_tree_is_not_followed(registry: Registry, main: Path, place: Path) -> None:
+    git(main, "worktree", "add", "-q", "-b", "putback/agent", main.parent / "elsewhere")
+    place.parent.mkdir()
+    place.symlink_to(main.parent / "elsewhere")
+    with pytest.raises(RefusedError, match="no work tree of this repository"):
+        bind(registry, main)
+    assert registry.states() == {}
+
+
 @pytest.mark.requirement("H20")
 def test_a_claim_in_the_way_is_seen_before_anything_is_made(registry: Registry, main: Path, place: Path) -> None:
     registry.bind(repository_at(place.parent), "area")
@@ -440,6 +449,17 @@ def test_a_tracked_file_behind_a_link_is_not_looked_for(registry: Registry, main
     released = registry.release("agent", salvage=True)
     assert show(main, f"{released.salvage}:d") == b"../../outside"
     assert (main.parent / "outside" / "inner").read_text() == "1\n"
+
+
+def test_a_repository_that_a_group_shares_stays_so(registry: Registry, main: Path, place: Path) -> None:
+    git(main, "config", "core.sharedRepository", "group")
+    before = set((main / ".git/objects").iterdir())
+    bind(registry, main)
+    assert (main / ".git/worktrees/agent/index").stat().st_mode & 0o777 == 0o664
+    create(place, {"new": "kept\n"})
+    registry.release("agent", salvage=True)
+    made = set((main / ".git/objects").iterdir()) - before
+    assert made and all(path.stat().st_mode & 0o2070 == 0o2070 for path in made)
 
 
 def test_each_salvage_has_a_branch_of_its_own(registry: Registry, main: Path, place: Path) -> None:

@@ -80,7 +80,9 @@ class Salvage:
         (self.folder / "refs").mkdir(parents=True)
         (self.folder / "info").mkdir()
         (self.folder / "HEAD").write_text("ref: refs/heads/none\n")
-        (self.folder / "config").write_text(f"[core]\n\trepositoryformatversion = {version}\n{extension}")
+        core = f"[core]\n\trepositoryformatversion = {version}\n"
+        core += f"\tsharedRepository = {worktrees.sharing(self.linked)}\n"
+        (self.folder / "config").write_text(core + extension)
         raw = "* -text -eol -filter -ident -working-tree-encoding\n"
         (self.folder / "info" / "attributes").write_text(raw)
         os.symlink(os.path.join(self.linked.common_dir, b"objects"), os.fsencode(self.folder / "objects"))

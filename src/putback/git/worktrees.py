@@ -61,10 +61,16 @@ def unfiltered(repository: UserRepository, index: bytes | None = None) -> Filter
 
 def as_user(repository: UserRepository) -> Git:
     """git that writes files with the permissions that the user's own git would give them."""
-    asking = repository.git.with_users_home().on(repository.git_dir)
-    shared = asking.run("config", "--get", "core.sharedRepository", accept=ANY_CODE).out.decode("ascii", "replace")
     git = repository.git.with_users_umask().on(repository.git_dir)
-    return git.configured(("core.sharedRepository", shared.strip() or "umask"))
+    return git.configured(("core.sharedRepository", sharing(repository)))
+
+
+def sharing(repository: UserRepository) -> str:
+    """Who else may write into the repository, as its own configuration has it."""
+    file = os.path.join(repository.common_dir, b"config")
+    answer = repository.git.run("config", "--file", file, "--get", "core.sharedRepository", accept=ANY_CODE)
+    value = answer.out.decode("ascii", "replace").strip()
+    return value if value.isalnum() and value.isascii() else "umask"
 
 
 def check_branch(git: Git, branch: str) -> None:
