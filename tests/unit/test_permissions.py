@@ -28,6 +28,7 @@ from putback.opening import session
 from putback.ops.recover import Choice
 from putback.progress import SILENT
 from putback.records.run import Limits
+from putback.store.captures import EMPTY_TREE
 from putback.store.layout import Store
 from putback.workspace import Workspace
 from support.hermetic import git, make_repository, settings
@@ -315,10 +316,21 @@ def test_what_git_makes_in_the_store_follows(
         with session(where, settings(permissions=permissions), SILENT, "snapshot", create=True) as opened:
             oid = opened.git.run("hash-object", "-w", "--stdin", given=b"by git").out.decode().strip()
             opened.git.run("update-ref", f"refs/by/git/{oid}", oid)
+            # Here nothing but the umask counts.
+            opened.git.run("archive", "-o", str(where.store.git_dir / "archive.tar"), EMPTY_TREE)
 
-    child(0o022, write)
-    assert list((where.store.git_dir / "refs/by/git").iterdir())
+    child(0o000, write)
+    assert (where.store.git_dir / "archive.tar").exists() and list((where.store.git_dir / "refs/by/git").iterdir())
     assert wrong_modes(where.store.root, chosen) == []
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o770, 0o2700, 0o2750, 0o2755, 0o2775, 0o2777, 0o3770])
+def test_a_directory_that_somebody_else_opened_is_not_a_groups(mode: int, tmp_path: Path) -> None:
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some").chmod(mode)
+    assert modes.of(tmp_path / "some") == PRIVATE
+    (tmp_path / "some").chmod(GROUP.directory)
+    assert modes.of(tmp_path / "some") == GROUP
 
 
 def test_git_is_private_until_it_is_told(tmp_path: Path) -> None:
@@ -397,7 +409,7 @@ def test_two_users_of_one_group_share_a_store(shared: Path) -> None:
         assert (tree / "sub/b").read_text() == "b\n"
         other.redo()
         assert not (tree / "sub").exists()
-        other.run(("sh", "-c", "umask 027; echo by B > of-B"))
+        other.run(("sh", "-c", "umask 002; echo by B > of-B"))
         create(tree, MANY)
         (tree / "many").chmod(0o2775)
         other.snapshot("of B")
