@@ -25,8 +25,8 @@ MOST_SNAPSHOT_BYTES = 8 << 20
 MOST_CAPTURES = 64
 MOST_BINDING_BYTES = 64 << 20
 
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-BindingId = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$(?!\\n)")]
+BindingId = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9._-]{0,63}$(?!\\n)")]
 Generation = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -132,7 +132,7 @@ class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     mode: Annotated[int, msgspec.Meta(ge=0o100644, le=0o100755)]
-    blob: Annotated[str, msgspec.Meta(pattern="^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+    blob: Annotated[str, msgspec.Meta(pattern="^(?:[0-9a-f]{40}|[0-9a-f]{64})$(?!\\n)")]
     content: Digest
     size: int
 

@@ -231,7 +231,7 @@ def check_git(git: Git, binding: Binding) -> UserRepository:
 def lease(
     place: BindingFolder, command: str, *, wait_seconds: float, progress: Progress
 ) -> AbstractContextManager[None]:
-    """Hold the binding for one operation; the last lock to be taken, after the gate and the workspace's.
+    """Hold the binding for one operation; the first of all locks to be taken.
 
     Raises LockedError where a living process holds it; one that died does not.
     """

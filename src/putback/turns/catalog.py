@@ -121,6 +121,7 @@ class Turns:
             salvage=salvage,
             keep_ignored=self._keep_ignored if salvage else None,
             unsettled=self._unsettled,
+            lease=self.lease,
         )
 
     def next_turn(self, bound: Binding, turn_id: str) -> TurnIdentity:

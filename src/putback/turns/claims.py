@@ -57,7 +57,7 @@ class Claims:
 
     @contextmanager
     def gate(self, command: str, *, shared: bool, wait_seconds: float, progress: Progress) -> Iterator[None]:
-        """Hold the gate for the length of the block; the first of all locks to be taken, and not twice.
+        """Hold the gate for the length of the block; after a lease, before the workspace's lock, and not twice.
 
         Makes the store where there is none. Raises LockedError, Cancelled and StorageError.
         """
@@ -128,7 +128,7 @@ class Claims:
                 raise OverlappingClaim(
                     f"{quote(path)} is not free: {peer.id!r} of {quote(peer.owner.encode())} ({claim.state}) "
                     f"holds {quote(peer.root.raw)}, {how}",
-                    hint=f"`putback turn release {peer.id}`, if it is yours, gives it up",
+                    hint=f"`putback turn release -b {peer.id}`, if it is yours, gives it up",
                 )
 
     def publish(self, binding: Binding) -> Claim:

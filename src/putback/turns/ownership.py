@@ -1,7 +1,7 @@
 """Bind a tree to an owner, and release it.
 
 Both hold the gate exclusively, so that no turn is captured or taken back meanwhile. The order of all locks is:
-gate, workspace, lease. Bind writes the record and its event first and publishes the claim last; release removes
+lease, gate, workspace. Bind writes the record and its event first and publishes the claim last; release removes
 the claim last. A process killed in between leaves a tree that nobody owns, or one that is owned and consistent;
 the same call again goes on from there.
 """
@@ -13,8 +13,8 @@ import hashlib
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ from putback.turns import binding as bindings
 from putback.turns import providers
 from putback.turns.claims import Claims, is_id
 from putback.turns.providers import Provider, Removal, Removed, Request
+
+Lease = Callable[[Binding], AbstractContextManager[None]]
 
 _MOST_NAME = 200
 _MOST_REASON = 1900
@@ -141,31 +143,35 @@ def release(
     salvage: bool = False,
     keep_ignored: Callable[[Path], str] | None = None,
     unsettled: Callable[[Binding], str | None] = lambda binding: None,
+    lease: Lease | None = None,
 ) -> Released:
     """Give a binding up, or lay it to rest.
 
     `unsettled` says why a turn of the binding still stands open, or None. Freed, a tree that was made for the
     binding is removed: what is unsaved in it refuses that, unless `salvage` is to commit it to a branch first, and
     ignored files, unless `keep_ignored` takes a snapshot of them and returns its id. It is called under the gate
-    and before the workspace's lock is taken. Raises NotOwned, OutOfOrder, RefusedError, LockedError.
+    and before the workspace's lock is taken. `lease` takes the lease of the binding, for a caller that may hold it
+    already. Raises NotOwned, OutOfOrder, RefusedError, LockedError.
     """
     _check_words(binding_id, "owner", actor, reason)
     git = command.find(cancelled=progress.cancelled)
     claims = Claims(store)
-    claims.find(binding_id)  # before a store is made for nothing
+    held = claims.find(binding_id).binding
     wait = settings.store.lock_wait_seconds
-    with claims.gate("turn release", shared=False, wait_seconds=wait, progress=progress):
+    leased = lease or (lambda binding: _lease(store, binding, wait, progress))
+    with leased(held), claims.gate("turn release", shared=False, wait_seconds=wait, progress=progress):
         claim = claims.find(binding_id)
-        held = claim.binding
+        if claim.binding != held:
+            raise NotOwned(f"{binding_id!r} was bound anew meanwhile", hint="nothing was released")
         if claim.state is ClaimState.ARCHIVED and disposition is not Disposition.FREE:
             raise OutOfOrder(
-                f"{binding_id!r} is archived", hint=f"`putback turn release {binding_id}` frees its tree"
+                f"{binding_id!r} is archived", hint=f"`putback turn release -b {binding_id}` frees its tree"
             )
-        why = unsettled(held)
-        if why is not None and disposition is Disposition.FREE:
+        why = unsettled(held) if disposition is Disposition.FREE else None
+        if why is not None:
             raise OutOfOrder(
                 f"{binding_id!r} is not free to go: {why}",
-                hint=f"settle it first, or `putback turn release --retain {binding_id}`",
+                hint=f"settle it first, or `putback turn release -b {binding_id} --retain`",
             )
 
         def record() -> None:
@@ -182,7 +188,7 @@ def release(
             scratch=bindings.folder_of(store, held).scratch,
             salvage=salvage,
             keep_ignored=keep_ignored,
-            locks=lambda: _locks(store, held, wait, progress),
+            locks=lambda: _lock(store, held, wait, progress),
             record=record,
         )
         removed = _release(held, removal)
@@ -231,7 +237,7 @@ def _check_rebinding(claim: Claim, owner: str, provider: Provider, request: Requ
     if claim.state is ClaimState.ARCHIVED:
         raise NotOwned(
             f"{held.id!r} is archived: nobody binds it again",
-            hint=f"`putback turn release {held.id}` frees its tree",
+            hint=f"`putback turn release -b {held.id}` frees its tree",
         )
 
 
@@ -254,15 +260,12 @@ def _release(held: Binding, removal: Removal) -> Removed:
     return removed
 
 
-@contextmanager
-def _locks(store: Store, held: Binding, wait: float, progress: Progress) -> Iterator[None]:
-    where = store.workspace(held.root.raw)
-    place = bindings.folder_of(store, held)
-    with (
-        lock.hold(where.lock, "turn release", False, wait, progress),
-        bindings.lease(place, "turn release", wait_seconds=wait, progress=progress),
-    ):
-        yield
+def _lease(store: Store, held: Binding, wait: float, progress: Progress) -> AbstractContextManager[None]:
+    return bindings.lease(bindings.folder_of(store, held), "turn release", wait_seconds=wait, progress=progress)
+
+
+def _lock(store: Store, held: Binding, wait: float, progress: Progress) -> AbstractContextManager[None]:
+    return lock.hold(store.workspace(held.root.raw).lock, "turn release", False, wait, progress)
 
 
 def _tell(store: Store, held: Binding, deed: Deed, actor: str, reason: str) -> None:
