@@ -45,9 +45,9 @@ class Adapter:
     """The contract of one agent.
 
     `points` says what its events mean. `failed` and `interrupted` tell, of the event by which a turn ends, how it
-    did. `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its user,
-    `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is what it
-    wants to read where there is nothing to say.
+    did. `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its
+    user, `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is
+    what it wants to read where there is nothing to say.
     """
 
     name: str
