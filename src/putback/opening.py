@@ -23,7 +23,7 @@ from putback.store.layout import WorkspacePaths
 if TYPE_CHECKING:
     from putback.ops.session import Session
 
-_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo", "run"})
+_CAPTURING = frozenset({"snapshot", "diff", "restore", "undo", "redo", "run", "hook"})
 
 
 @contextmanager

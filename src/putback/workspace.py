@@ -109,6 +109,11 @@ class Workspace:
         return Path(os.fsdecode(self._paths.root))
 
     @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._settings
+
+    @property
     def paths(self) -> WorkspacePaths:
         """Where the store keeps what belongs to this workspace."""
         return self._paths
@@ -381,7 +386,9 @@ class Workspace:
         if not self._paths.exists():
             return None
         pending = undo_state(History(self._paths.history).entries()).undo
-        return pending[-1] if pending and pending[-1].kind is EntryKind.TURN else None
+        newest = pending[-1] if pending else None
+        exact = newest is not None and newest.kind is EntryKind.TURN and newest.agent is None
+        return newest if exact else None
 
     def _check_root(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))

@@ -25,7 +25,7 @@ def redo_target(session: Session) -> Target:
     if not pending:
         raise NothingToUndo("nothing to redo", hint="`putback list` shows the history")
     entry = pending[-1]
-    if entry.kind is EntryKind.TURN:
+    if entry.kind is EntryKind.TURN and entry.agent is None:
         raise NothingToUndo(
             f"turn {entry.short_id} was taken back in the index, too, which redo does not write",
             hint=f"`putback restore {entry.after[:12]}` puts the files back as the turn left them",

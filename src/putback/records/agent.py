@@ -80,9 +80,9 @@ class Attribution(AtPath, frozen=True, omit_defaults=True, kw_only=True):
 class AgentTurn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """The part of a history entry that only a turn of an agent has.
 
-    `prompt` is the first line of what the user asked. `added` and `removed` count lines. `moved_head` and
+    `prompt` is the first line of what the user asked. `moved_head` and
     `moved_index` say that the user's repository did not stand still. `others` names the sessions that were at
-    work in the tree at the same time.
+    work in the tree at the same time. A turn is `late` whose beginning was captured after the agent had gone on.
     """
 
     agent: str
@@ -95,6 +95,7 @@ class AgentTurn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, f
     moved_head: bool = False
     moved_index: bool = False
     others: tuple[str, ...] = ()
+    late: bool = False
 
 
 class OpenTurn(
@@ -108,7 +109,7 @@ class OpenTurn(
 ):
     """A turn of an agent that has begun. `before` is the capture at its beginning.
 
-    `head` and `index` are what HEAD named and the digest of the user's index then. `began_ns` is in nanoseconds
+    `head` and `index` are what HEAD named and a digest of what was staged then. `began_ns` is in nanoseconds
     since the epoch.
     """
 
@@ -119,4 +120,5 @@ class OpenTurn(
     before: str
     head: str = ""
     index: str = ""
+    late: bool = False
     began_ns: int

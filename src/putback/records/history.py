@@ -8,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 
+from putback.records.agent import AgentTurn
 from putback.records.document import AtPath
 from putback.records.plan import Outcome
 from putback.records.run import RunStatus
@@ -45,7 +46,7 @@ class Entry(
     changed, `applied` those that a restore put back; `declined` lists those that did not go back, with the reason.
     `status` and `exit_code` say how a run came out; it has no captures where it kept digests alone. `ledger` is
     the hash of the event in its ledger up to which everything had been told when the entry was made: all but the
-    rollback and the end.
+    rollback and the end. `agent` is there for a turn of a coding agent, and not for an exact-path turn.
     """
 
     seq: int
@@ -67,6 +68,7 @@ class Entry(
     applied: int = 0
     changed: int = 0
     declined: tuple[Outcome, ...] = ()
+    agent: AgentTurn | None = None
 
     @property
     def short_id(self) -> str:

@@ -234,6 +234,11 @@ class WorkspacePaths:
         return self.folder / "runs"
 
     @property
+    def agents(self) -> Path:
+        """What coding agents have begun in this tree."""
+        return self.folder / "agents"
+
+    @property
     def turns(self) -> Path:
         """The bindings of this tree, one folder for each id, and below them their turns."""
         return self.folder / "turns"

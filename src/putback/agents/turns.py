@@ -1,0 +1,267 @@
+"""The turns of coding agents in one workspace: opened before the prompt is worked on, closed when the agent stops.
+
+    <workspace>/agents/<agent>-<digest of the session>.open     the turn that is open, one record
+    <workspace>/agents/<agent>-<digest of the session>.calls    its tool calls, one line each
+
+An interrupted turn has no end of its own; it is closed by the next prompt of its session, or with the session. The
+calls are a cache of what the agent said: losing a line loses a name, never a byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from putback.errors import IntegrityError, StorageError, UnsafePath
+from putback.fs import modes
+from putback.fs.durable import write_file
+from putback.git.command import Pending
+from putback.git.user_repo import ANY_CODE
+from putback.ops import diff
+from putback.ops.session import Session
+from putback.paths import RelPath, parents, parse
+from putback.records import document
+from putback.records.agent import AgentTurn, Attribution, Call, Ended, Event, OpenTurn
+from putback.records.capture import Purpose
+from putback.records.document import AtPath
+from putback.records.history import Entry, EntryKind
+from putback.records.plan import Outcomes
+from putback.store import captures
+from putback.store.captures import TreeState
+from putback.store.layout import WorkspacePaths
+
+_OPEN, _CALLS = ".open", ".calls"
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """Where one session of an agent keeps what it has begun in a workspace. Making this object touches no disk."""
+
+    where: WorkspacePaths
+    agent: str
+    session: str
+
+    @property
+    def record(self) -> Path:
+        return self._path(_OPEN)
+
+    @property
+    def calls(self) -> Path:
+        return self._path(_CALLS)
+
+    def _path(self, suffix: str) -> Path:
+        digest = hashlib.sha256(self.session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return self.where.agents / f"{self.agent}-{digest}{suffix}"
+
+    def load(self) -> OpenTurn | None:
+        """The turn that is open; None where none is. Raises IntegrityError where its record is damaged."""
+        return _load(self.record)
+
+    def note(self, calls: Iterable[Call]) -> None:
+        """Remember tool calls of the open turn; forgets them where none is open."""
+        lines = b"".join(document.encode(call) + b"\n" for call in calls)
+        if not lines or not self.record.exists():
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with suppress(OSError):
+            # One write, so that calls which the agent makes side by side do not mix.
+            descriptor = os.open(self.calls, flags, modes.of(self.calls.parent).file)
+            try:
+                os.write(descriptor, lines)
+            finally:
+                os.close(descriptor)
+
+    def noted(self) -> list[Call]:
+        """The tool calls of the open turn. A line that is no call is passed over."""
+        try:
+            lines = self.calls.read_bytes().split(b"\n")
+        except OSError:
+            return []
+        found: list[Call] = []
+        for line in filter(None, lines):
+            with suppress(IntegrityError):
+                found.append(document.decode(line, Call, "tool call"))
+        return found
+
+    def forget(self) -> None:
+        """The turn is over, or was never begun."""
+        for path in (self.record, self.calls):
+            path.unlink(missing_ok=True)
+
+
+def begin(session: Session, event: Event, late: bool = False) -> OpenTurn:
+    """Capture the workspace before a prompt is worked on. An open turn of the same session was interrupted.
+
+    Raises what a snapshot raises.
+    """
+    folder = SessionFolder(session.where, event.agent, event.session)
+    staged = _ask_staged(session)
+    state = session.capturer.take(message=event.prompt or event.agent, purpose=Purpose.BEFORE)
+    index = _digest(staged)
+    _close(session, folder, state, index, Ended.INTERRUPTED)
+    opened = OpenTurn(
+        agent=event.agent,
+        session=event.session,
+        turn=event.turn,
+        prompt=event.prompt,
+        before=captures.write(session.where, state),
+        head="" if state.record.repository is None else state.record.repository.head,
+        index=index,
+        late=late,
+        began_ns=time.time_ns(),
+    )
+    try:
+        modes.directory(session.where.agents)
+        write_file(folder.record, document.encode(opened) + b"\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {str(folder.record)!r}: {error.strerror}") from error
+    return opened
+
+
+def end(session: Session, event: Event, ended: Ended) -> Entry | None:
+    """Capture the workspace after a turn and enter it into the history; None where none was open."""
+    folder = SessionFolder(session.where, event.agent, event.session)
+    if folder.load() is None:
+        return None
+    staged = _ask_staged(session)
+    state = session.capturer.take(message=event.agent, purpose=Purpose.AFTER)
+    return _close(session, folder, state, _digest(staged), ended)
+
+
+def open_turns(where: WorkspacePaths) -> list[OpenTurn]:
+    """The turns that are open in a workspace, oldest first; records that are damaged are passed over."""
+    found: list[OpenTurn] = []
+    for path in where.agents.glob(f"*{_OPEN}") if where.agents.is_dir() else ():
+        with suppress(IntegrityError):
+            opened = _load(path)
+            if opened is not None:
+                found.append(opened)
+    return sorted(found, key=lambda turn: turn.began_ns)
+
+
+def _close(session: Session, folder: SessionFolder, state: TreeState, index: str, ended: Ended) -> Entry | None:
+    opened = folder.load()
+    if opened is None:
+        return None
+    before = session.capture(opened.before)
+    changed = [change.path for change in diff.changes(session.git, before, state)]
+    calls = folder.noted()
+    written = _written(session.where.root, calls)
+    rivals = _rivals(session, opened)
+    mine = [path for path in changed if path in written or not _claimed(path, rivals)]
+    touched = Outcomes(touched=tuple(AtPath.at(path) for path in mine))
+    after = captures.write(session.where, state, touched)
+    head = "" if state.record.repository is None else state.record.repository.head
+    turn = AgentTurn(
+        agent=opened.agent,
+        session=opened.session,
+        turn=opened.turn,
+        prompt=opened.prompt,
+        ended=ended,
+        calls=len(calls),
+        written=tuple(Attribution.at(path, by=written[path]) for path in mine if path in written),
+        moved_head=head != opened.head,
+        moved_index=index != opened.index,
+        others=tuple(sorted(rivals)),
+        late=opened.late,
+    )
+    entry = _entry(session, turn, opened.before, after, state, len(mine))
+    session.history.add(entry, session.where.scratch)
+    folder.forget()
+    return entry
+
+
+def _entry(session: Session, turn: AgentTurn, before: str, after: str, state: TreeState, changed: int) -> Entry:
+    entry = Entry(
+        seq=session.history.next_seq(),
+        id="",
+        kind=EntryKind.TURN,
+        created_ns=time.time_ns(),
+        before=before,
+        after=after,
+        message=turn.prompt or f"a turn of {turn.agent}",
+        files=state.record.files,
+        bytes=state.record.bytes,
+        not_covered=len(state.record.not_covered),
+        changed=changed,
+        agent=turn,
+    )
+    return msgspec.structs.replace(entry, id=document.digest(entry))
+
+
+def _rivals(session: Session, opened: OpenTurn) -> dict[str, set[RelPath]]:
+    """The other sessions that were at work in the tree meanwhile, and what their tools name to have written."""
+    found: dict[str, set[RelPath]] = {}
+    own = (opened.agent, opened.session)
+    for other in open_turns(session.where):
+        if (other.agent, other.session) != own:
+            calls = SessionFolder(session.where, other.agent, other.session).noted()
+            found.setdefault(other.session, set()).update(_written(session.where.root, calls))
+    for name in session.history.names():
+        entry = session.history.read(name)
+        if entry.created_ns < opened.began_ns:
+            break
+        turn = entry.agent
+        if turn is not None and (turn.agent, turn.session) != own:
+            found.setdefault(turn.session, set()).update(item.raw for item in turn.written)
+    return found
+
+
+def _claimed(path: RelPath, rivals: dict[str, set[RelPath]]) -> bool:
+    """Whether another session's tools wrote it, or it is a directory that came with what they wrote."""
+    return any(path in written or path in _above(written) for written in rivals.values())
+
+
+def _above(written: set[RelPath]) -> set[RelPath]:
+    return {parent for path in written for parent in parents(path)}
+
+
+def _written(root: bytes, calls: Iterable[Call]) -> dict[RelPath, tuple[str, ...]]:
+    """Who names each path as written: the tool, and the subagent if one made the call. None outside the tree."""
+    found: dict[RelPath, tuple[str, ...]] = {}
+    for call in calls:
+        for named in call.paths:
+            path = _relative(root, named)
+            if path is not None:
+                by = f"{call.tool} ({call.actor})" if call.actor else call.tool
+                found[path] = tuple(dict.fromkeys((*found.get(path, ()), by)))
+    return found
+
+
+def _relative(root: bytes, named: str) -> RelPath | None:
+    raw = os.path.join(root, named.encode("utf-8", "surrogatepass"))
+    above, name = os.path.split(os.path.normpath(raw))
+    full = os.path.join(os.path.realpath(above), name)
+    if not full.startswith(root + b"/"):
+        return None
+    with suppress(UnsafePath):
+        return parse(full[len(root) + 1 :])
+    return None
+
+
+def _ask_staged(session: Session) -> Pending | None:
+    """Ask git, in the background, what the user has staged."""
+    repository = session.capturer.repository
+    return None if repository is None else repository.git.background("ls-files", "-s", "-z", accept=ANY_CODE)
+
+
+def _digest(staged: Pending | None) -> str:
+    """Over what is staged; the stat data in the index are not in it, for git renews them as it likes."""
+    return "" if staged is None else hashlib.sha256(staged.result().out).hexdigest()
+
+
+def _load(path: Path) -> OpenTurn | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return document.decode(data, OpenTurn, f"open turn {str(path)!r}")
