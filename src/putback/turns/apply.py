@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import msgspec
 
 from putback import seams
-from putback.errors import FailedError, PutbackError, Stale, UnknownStateError, UsageError
+from putback.errors import (
+    FailedError,
+    OverBudget,
+    PutbackError,
+    Stale,
+    UnknownStateError,
+    UnsupportedPath,
+    UsageError,
+)
 from putback.git.user_index import NewEntry
 from putback.ops.apply import Applier
 from putback.paths import quote
@@ -44,7 +52,7 @@ from putback.turns import leftovers, snapshot, turn
 from putback.turns.custody import Custody
 from putback.turns.evidence import TurnFolder
 from putback.turns.index_lock import IndexLock
-from putback.turns.snapshot import Reading
+from putback.turns.snapshot import Purport, Reading
 
 # The boundaries that an observer of an application is told of.
 STARTED, WORKTREE_PUBLISHED, INDEX_PUBLISHED = "started", "worktree_published", "index_published"
@@ -102,13 +110,21 @@ def _applied_already(
     custody: Custody, folder: TurnFolder, sealed: TurnCapture, made: TurnRollbackPlan
 ) -> TurnRollbackResult:
     """The answer to a second application: read-only, and only while the beginning still stands."""
-    reading = snapshot.read(custody, sealed.raw_paths)
+    reading = _look(custody, sealed)
     turn.check_head(sealed, reading)
     check_stands(reading, sealed.begin, f"turn {sealed.turn.turn_id!r} was taken back, and its beginning")
     entry = record(custody, folder, sealed)
     return TurnRollbackResult(
         capture_id=sealed.id, proposal=made.digest, steps=made.steps, already=True, entry=entry
     )
+
+
+def _look(custody: Custody, sealed: TurnCapture) -> Reading:
+    """What stands at the paths now. Raises Stale where that is nothing that a turn could have captured."""
+    try:
+        return snapshot.read(custody, sealed.raw_paths, Purport.APPLY)
+    except (UnsupportedPath, OverBudget) as error:
+        raise Stale(error.message, hint=Purport.APPLY.value) from error
 
 
 def check_stands(reading: Reading, end: TurnSnapshot, what: str) -> None:
@@ -159,7 +175,7 @@ class _Application:
             self.custody.binding.git_dir.raw, self.sealed.id, self.custody.session.where.store.modes.file
         ) as lock:
             seams.reach("turn.locked")
-            reading = self._look()
+            reading = _look(self.custody, self.sealed)
             turn.check_head(self.sealed, reading)
             check_stands(reading, self.sealed.end, f"the end of turn {self.sealed.turn.turn_id!r}")
             applier = self._applier()
@@ -176,10 +192,6 @@ class _Application:
         return TurnRollbackResult(
             capture_id=self.sealed.id, proposal=self.plan.digest, steps=self.plan.steps, entry=entry
         )
-
-    def _look(self) -> Reading:
-        """What stands at the paths now; a selection that became unsupported is stale, too."""
-        return snapshot.read(self.custody, self.sealed.raw_paths)
 
     def _applier(self) -> Applier:
         wanted = (item for item in self.plan.steps if item.worktree is not Effect.KEEP)
@@ -260,7 +272,7 @@ class _Application:
 
     def _conclude(self, started: TurnStarted) -> None:
         """Read both trees back, and write the receipt."""
-        reading = self._look()
+        reading = _look(self.custody, self.sealed)
         check_stands(reading, self.sealed.begin, "what was put back")
         receipt = TurnReceipt(
             capture_id=self.sealed.id,

@@ -6,6 +6,7 @@ and the same bytes in the index count twice, as somebody would have to keep both
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,24 @@ from putback.store import captures
 from putback.store.captures import EMPTY_TREE, StagedState, TreeState
 from putback.turns import selection
 from putback.turns.custody import Custody
-from putback.turns.selection import Faults
+from putback.turns.selection import Faults, Sight
 from putback.turns.staged import Blob
 from putback.turns.staged import faults as staged_faults
 from putback.version import __version__
 
 _REGULAR, _EXECUTABLE = 0o644, 0o755
+
+
+class Purport(enum.Enum):
+    """What a reading is for; the value says what to do where it is refused.
+
+    At the beginning every path is judged as it was named. What is captured at the end is judged, too: an ignored
+    file that stands there is not taken. Later on both ends are captured, and no rule makes them less so.
+    """
+
+    BEGIN = "nothing was captured; name regular files, one by one"
+    SEAL = "nothing was captured; put that right, or close the turn with `putback turn resolve`"
+    APPLY = "nothing was touched; put that right first"
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class Reading:
         return sum(item.bytes for item in self.selected)
 
 
-def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
+def read(custody: Custody, chosen: Sequence[RelPath], purport: Purport) -> Reading:
     """Look at the paths, refuse what cannot be put back, and read the rest. Writes nothing.
 
     Raises UnsupportedPath with all that is wrong, OverBudget before any content is read, and StorageError where
@@ -66,11 +79,9 @@ def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
     index = staged.read()
     sight, faults = selection.look(root, chosen, custody.administrative)
     known = {RelPath(path): items[0] for path, items in index.entries_at(chosen).items() if items}
+    untracked = [path for path in chosen if path not in known and path not in faults]
     selection.check(
-        faults,
-        _index_faults(index, chosen),
-        selection.unexpanded(sight, known),
-        selection.ignored(_rules(custody), [path for path in chosen if path not in known]),
+        faults, _index_faults(index, chosen), _name_faults(custody, sight, untracked, purport), hint=purport.value
     )
     sizes = staged.sizes({path: item.oid for path, item in known.items()})
     check_size(sight.bytes + sum(sizes.values()))
@@ -95,6 +106,15 @@ def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
 def _index_faults(index: UserIndex, chosen: Sequence[RelPath]) -> Faults:
     found = {path: staged_faults(index, path) for path in chosen}
     return {path: f"is in the index as {', '.join(faults)}" for path, faults in found.items() if faults}
+
+
+def _name_faults(custody: Custody, sight: Sight, untracked: Sequence[RelPath], purport: Purport) -> Faults:
+    """What speaks against the names of files that the index does not know."""
+    if purport is Purport.APPLY:
+        return {}
+    if purport is Purport.SEAL:
+        return selection.ignored(_rules(custody), [path for path in untracked if sight.looks[path] is not None])
+    return {**selection.ignored(_rules(custody), untracked), **selection.unexpanded(sight, untracked)}
 
 
 def _rules(custody: Custody) -> IgnoreRules:

@@ -29,7 +29,7 @@ from putback.records.turn import (
 from putback.turns import selection, snapshot
 from putback.turns.custody import Custody
 from putback.turns.evidence import TurnFolder
-from putback.turns.snapshot import Reading
+from putback.turns.snapshot import Purport, Reading
 
 # What an observer of a capture is told: the content is stored, and nothing says so yet.
 CONTENT_PERSISTED = "content_persisted"
@@ -47,7 +47,7 @@ def begin(
     chosen = selection.chosen(given)
     turns = custody.turns.all()
     _check_next(turns, turn)
-    reading = snapshot.read(custody, chosen)
+    reading = snapshot.read(custody, chosen, Purport.BEGIN)
     _check_caps(turns, reading.bytes, new=True)
     pending = TurnPending(
         binding=custody.binding.digest,
@@ -89,7 +89,7 @@ def seal(custody: Custody, asked: str, on_snapshot_step: Observer | None = None)
         raise out_of_order(folder, "sealed")
     begun = evidence.begun
     chosen = begun.raw_paths
-    reading = snapshot.read(custody, chosen)
+    reading = snapshot.read(custody, chosen, Purport.SEAL)
     check_head(begun, reading)
     _check_caps(custody.turns.all(), reading.bytes, new=False)
     pending = TurnPending(
