@@ -169,6 +169,13 @@ class Turning:
         assert self.tree == before
 
     @contextmanager
+    def untouched_files(self) -> Iterator[None]:
+        """Like `untouched`, but git's lock may have come and gone."""
+        before = self.tree, files_of_git(self.root)
+        yield
+        assert (self.tree, files_of_git(self.root)) == before
+
+    @contextmanager
     def unrecorded(self) -> Iterator[None]:
         """Assert that, besides, no record and no object of the store is different afterwards."""
         before = records(self.store)
