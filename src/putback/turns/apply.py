@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -29,7 +29,7 @@ from putback.errors import (
 )
 from putback.git.user_index import NewEntry
 from putback.ops.apply import Applier
-from putback.paths import quote
+from putback.paths import RelPath, quote
 from putback.records import document
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
@@ -178,13 +178,15 @@ class _Application:
             reading = _look(self.custody, self.sealed)
             turn.check_head(self.sealed, reading)
             check_stands(reading, self.sealed.end, f"the end of turn {self.sealed.turn.turn_id!r}")
+            contents = self._staged_contents()
+            self.custody.staged.missing(contents)
             applier = self._applier()
             self.custody.log(self._event(applier))
             seams.reach("turn.announced")
             self._stage(applier)
             started = self._start(lock, applier)
             try:
-                self._publish(applier, reading, lock)
+                self._publish(applier, reading, lock, contents)
                 self._conclude(started)
             except Exception as error:
                 raise self._unknown(error) from error
@@ -192,6 +194,16 @@ class _Application:
         return TurnRollbackResult(
             capture_id=self.sealed.id, proposal=self.plan.digest, steps=self.plan.steps, entry=entry
         )
+
+    @property
+    def _goals(self) -> dict[RelPath, IndexEntry | None]:
+        """What is to be in the index at the paths where something else is."""
+        return {item.raw: item.before.index for item in self.plan.steps if item.index is not Effect.KEEP}
+
+    def _staged_contents(self) -> dict[str, bytes]:
+        """The contents that the index will need, by their ids in the user's repository."""
+        reader = self.custody.session.reader
+        return {goal.blob: reader.read(goal.content, "blob") for goal in self._goals.values() if goal is not None}
 
     def _applier(self) -> Applier:
         wanted = (item for item in self.plan.steps if item.worktree is not Effect.KEEP)
@@ -254,7 +266,7 @@ class _Application:
             raise
         return started
 
-    def _publish(self, applier: Applier, reading: Reading, lock: IndexLock) -> None:
+    def _publish(self, applier: Applier, reading: Reading, lock: IndexLock, contents: Mapping[str, bytes]) -> None:
         self._reached(STARTED)
         # From here the workspace is neither as before nor as after: what can be finished is finished.
         self.custody.session.progress.up = True
@@ -263,11 +275,8 @@ class _Application:
         if bad:
             raise FailedError("; ".join(f"{quote(item.raw)}: {item.reason or item.status}" for item in bad))
         self._reached(WORKTREE_PUBLISHED)
-        goals = {item.raw: item.before.index for item in self.plan.steps if item.index is not Effect.KEEP}
-        wanted = [goal for goal in goals.values() if goal is not None]
-        reader = self.custody.session.reader
-        self.custody.staged.import_blobs({goal.blob: reader.read(goal.content, "blob") for goal in wanted})
-        lock.publish(reading.index, {path: _new_entry(goal) for path, goal in goals.items()})
+        self.custody.staged.import_blobs(contents)
+        lock.publish(reading.index, {path: _new_entry(goal) for path, goal in self._goals.items()})
         self._reached(INDEX_PUBLISHED)
 
     def _conclude(self, started: TurnStarted) -> None:
