@@ -168,11 +168,12 @@ def store(session: Session, reading: Reading, message: str, purpose: Purpose) ->
     )
 
 
-def check(session: Session, snapshot: TurnSnapshot) -> None:
-    """Raise IntegrityError where the store does not hold what the record of an end says, tree by tree."""
+def check(custody: Custody, snapshot: TurnSnapshot) -> None:
+    """Raise IntegrityError where the store does not hold what the record of an end says, part by part."""
+    session = custody.session
     stored = session.capture(snapshot.capture)
     staged = stored.staged
-    said = {
+    said: dict[str, tuple[object, ...]] = {
         "work tree": (snapshot.files_tree, build_trees(_files(snapshot.selected)).root.hex(), stored.files_tree),
         "index": (
             snapshot.index_tree,
@@ -184,14 +185,18 @@ def check(session: Session, snapshot: TurnSnapshot) -> None:
             _list_id(_untracked(snapshot.selected)),
             "" if staged is None else _list_id(staged.untracked),
         ),
+        "list of modes": (_modes(snapshot.selected), stored.modes),
+        "HEAD": (snapshot.head, stored.record.repository),
     }
-    for what, ids in said.items():
-        if len(set(ids)) != 1:
+    for what, (first, *others) in said.items():
+        if any(other != first for other in others):
             raise IntegrityError(f"the {what} of capture {snapshot.capture[:12]} is not the one on record")
-    wanted = {content for item in snapshot.selected for content in _contents(item)}
-    session.reader.announce(sorted(wanted))
-    for content in sorted(wanted):
-        session.reader.read(content, "blob")
+    wanted = sorted({content for item in snapshot.selected for content in _contents(item)})
+    session.reader.announce(wanted)
+    contents = {content: session.reader.read(content, "blob") for content in wanted}
+    for item in snapshot.selected:
+        if item.index is not None:
+            custody.staged.check_id(item.index.blob, contents[item.index.content])
 
 
 def _contents(item: Selected) -> list[str]:
@@ -216,6 +221,12 @@ def _record(mode: int, content: str) -> bytes:
     return bytes(24) + mode.to_bytes(4, "big") + bytes(12) + bytes.fromhex(content)
 
 
+def _modes(selected: Sequence[Selected]) -> dict[RelPath, int]:
+    """The modes of files that git's two would not give back."""
+    found = {item.raw: item.worktree.mode for item in selected if item.worktree is not None}
+    return {path: mode for path, mode in found.items() if mode not in (_REGULAR, _EXECUTABLE)}
+
+
 def _untracked(selected: Sequence[Selected]) -> frozenset[RelPath]:
     return frozenset(item.raw for item in selected if item.untracked)
 
@@ -225,7 +236,6 @@ def _list_id(names: frozenset[RelPath]) -> str:
 
 
 def _state(session: Session, reading: Reading, files_tree: str, message: str, purpose: Purpose) -> TreeState:
-    present = {item.raw: item.worktree for item in reading.selected if item.worktree is not None}
     names = tuple(AtPath.at(item.raw) for item in reading.selected)
     record = Capture(
         workspace=session.where.name,
@@ -235,10 +245,9 @@ def _state(session: Session, reading: Reading, files_tree: str, message: str, pu
         purpose=purpose,
         scope=names,
         examined=names,
-        files=len(present),
+        files=sum(item.worktree is not None for item in reading.selected),
         bytes=sum(item.size for item in reading.selected),
         repository=reading.head,
         tool=__version__,
     )
-    modes = {path: node.mode for path, node in present.items() if node.mode not in (_REGULAR, _EXECUTABLE)}
-    return TreeState(record, files_tree or EMPTY_TREE, {}, modes, frozenset())
+    return TreeState(record, files_tree or EMPTY_TREE, {}, _modes(reading.selected), frozenset())

@@ -144,14 +144,18 @@ class Staged:
                     raise IntegrityError(f"the staged content of {quote(path)}: {error.message}") from error
         return found
 
+    def check_id(self, oid: str, content: bytes) -> None:
+        """Raise IntegrityError where the user's repository would give a content another id."""
+        if self._oid(content) != oid:
+            raise IntegrityError(f"a content to be staged is not {oid}")
+
     def missing(self, contents: Mapping[str, bytes]) -> tuple[str, ...]:
         """Which of the contents the user's repository lacks; the others were read and found whole.
 
         Raises IntegrityError where one is damaged there, or a content is not what its id says. Writes nothing.
         """
         for oid, content in contents.items():
-            if self._oid(content) != oid:
-                raise IntegrityError(f"a content to be staged is not {oid}")
+            self.check_id(oid, content)
         present = self._lookup(sorted(contents))
         with self._reader() as reader:
             for oid in present:

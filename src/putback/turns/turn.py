@@ -181,7 +181,7 @@ def proposal(custody: Custody, sealed: TurnCapture) -> TurnRollbackPlan:
     """The plan that the two ends of a turn make, both of them checked. Raises IntegrityError."""
     assert sealed.end is not None
     for end in (sealed.begin, sealed.end):
-        snapshot.check(custody.session, end)
+        snapshot.check(custody, end)
     return TurnRollbackPlan(
         capture_id=sealed.id,
         binding=sealed.binding,
