@@ -205,7 +205,13 @@ def test_documents_that_contradict_each_other(turning: Turning, sealed: TurnCapt
         with pytest.raises(IntegrityError, match=r"resolution\.json.*capture_id"):
             turning.turns.inspect(turning.binding, sealed.id)
     # A beginning without which the seal means nothing; and a start without an end to start from.
-    for missing, said in ((("begun",), "beginning"), (("sealed", "receipt"), "end"), (("sealing",), "seal")):
+    bare = ("begun", "sealed", "started", "receipt")
+    for missing, said in (
+        (bare, "sealing.json': beginning"),
+        (("begun",), "beginning"),
+        (("sealed", "receipt"), "end"),
+        (("sealing",), "seal"),
+    ):
         with kept(folder):
             for name in missing:
                 (folder / f"{name}.json").unlink()
