@@ -203,7 +203,7 @@ class Staged:
                 if line != f"{oid} missing":
                     found[oid] = _size(oid, line)
             # git ends where a partial clone lacks an object and may not fetch it.
-            if answer.code not in (0, 128) or (answer.code and b"could not fetch" not in answer.err):
+            if answer.code and b"could not fetch" not in answer.err:
                 raise failure(("cat-file",), answer)
             oids = oids[len(lines) + 1 :] if answer.code else ()
         return found
@@ -221,7 +221,7 @@ class Staged:
         return git.with_users_umask().configured(("core.sharedRepository", shared), ("core.fsyncMethod", "fsync"))
 
     def _write(self, git: Git, oid: str, content: bytes) -> None:
-        answer = git.run("hash-object", "-w", "-t", "blob", "--no-filters", "--stdin", given=content)
+        answer = git.run("hash-object", "-w", "-t", "blob", "--stdin", given=content)
         if answer.out != oid.encode() + b"\n":
             raise IntegrityError(f"git gave a content another id than {oid}")
 
