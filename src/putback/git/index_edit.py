@@ -13,9 +13,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from putback.git.index import (
     FIXED_BYTES,
@@ -38,13 +39,12 @@ Changes = Mapping[bytes, bytes | None]
 Items = dict[bytes, tuple[bytes, bytes]]
 
 
-@dataclass
-class CachedTree:
+class CachedTree(msgspec.Struct):
     """One directory of the TREE extension: the number of entries in and below it, its tree's id, what is below."""
 
     count: int = 0
     oid: bytes = b""
-    below: dict[bytes, CachedTree] = field(default_factory=dict)
+    below: dict[bytes, CachedTree] = {}
 
     def payload(self, name: bytes = b"") -> bytes:
         """The extension's content for this directory and all below."""
@@ -211,8 +211,7 @@ def edit_trees(index: IndexEditor, changes: Changes) -> tuple[CachedTree, list[t
     return edit.make(index.trees, b"", 0), edit.objects
 
 
-@dataclass
-class _Edit:
+class _Edit(msgspec.Struct):
     """One edit. `grouped` has the changes by directory (with its slash), `wanted` the directories to go into."""
 
     index: IndexEditor

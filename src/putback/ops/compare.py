@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from putback import paths
 from putback.errors import MalformedId, UnsafePath
@@ -23,8 +24,7 @@ from putback.records.receipt import Receipt
 from putback.store.captures import StoredCapture, View
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """The difference of two trees. `before` and `after` say in words what they are.
 
     `patch` is a unified diff in git's form, as bytes, where it was asked for; `stat` has (path, added lines,
@@ -38,8 +38,7 @@ class Comparison:
     stat: tuple[tuple[RelPath, int | None, int | None], ...] = ()
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """One entry of the history (None for a capture without one), its capture's record, and what a span changed.
 
     A run that kept digests alone has no capture; a run whose evidence is there has a receipt.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import cast
+
+import msgspec
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
@@ -38,16 +39,15 @@ Changes = dict[bytes, bytes | None]
 Known = Callable[[Sequence[bytes]], set[bytes]]
 
 
-@dataclass
-class Taken:
+class Taken(msgspec.Struct):
     """What became of the files to be taken in: index records (None: not there), telling stat data, the rest."""
 
-    changes: Changes = field(default_factory=dict)
-    found: dict[RelPath, os.stat_result] = field(default_factory=dict)
-    not_covered: list[NotCovered] = field(default_factory=list)
+    changes: Changes = {}
+    found: dict[RelPath, os.stat_result] = {}
+    not_covered: list[NotCovered] = []
 
 
-class _Trees(NamedTuple):
+class _Trees(msgspec.Struct, frozen=True):
     """The trees of an index: the root's raw id, the TREE payload, the same in memory where it is not deep, and the
     tree objects (raw id, content) that may be new."""
 
@@ -57,8 +57,7 @@ class _Trees(NamedTuple):
     objects: list[tuple[bytes, bytes]]
 
 
-@dataclass
-class Intake:
+class Intake(msgspec.Struct):
     """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
 
     Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into

@@ -8,7 +8,6 @@ is found out by digest, and nothing is written until somebody chooses.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
@@ -42,8 +41,7 @@ class Choice(enum.StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True)
-class Interrupted:
+class Interrupted(msgspec.Struct, frozen=True):
     """An interrupted restore: what it was about to do, where each path stands, and what is there."""
 
     started: Started

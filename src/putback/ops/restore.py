@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +36,7 @@ from putback.store import captures
 from putback.store.captures import TreeState, View
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What the workspace is to become.
 
     `goal` is the capture to go to. For a span `recorded` is the capture that the tree should still be like; for
@@ -56,8 +54,7 @@ class Target:
     refused: tuple[Declined, ...] = ()
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How a restore is done. `exact` also removes what no capture held before."""
 
     scope: frozenset[RelPath] = frozenset()
@@ -88,8 +85,7 @@ class Restored(msgspec.Struct, frozen=True):
         return any(outcome.status in (Status.REFUSED, Status.FAILED) for outcome in self.outcomes)
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Everything that is decided before the first effect. `now` is stored, but not yet a capture."""
 
     target: Target

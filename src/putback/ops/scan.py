@@ -10,8 +10,9 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from putback.errors import IntegrityError, StorageError
 from putback.fs.filesystem import reliable_directory_times
@@ -30,8 +31,7 @@ from putback.store.layout import WorkspacePaths
 _HARMLESS = (FileNotFoundError, NotADirectoryError)
 
 
-@dataclass
-class Scan:
+class Scan(msgspec.Struct):
     """What a scan found. Paths may be gone again by the time anybody looks.
 
     `changed` are files in the index that look different now, `new` are files that are not in it, `left` are
@@ -51,8 +51,7 @@ class Scan:
     fresh: bool
 
 
-@dataclass
-class Scanner:
+class Scanner(msgspec.Struct, dict=True):
     """One scan of one workspace. `paths_held` gives the paths in the private index, on demand.
 
     `git` is bound to the private repository, the work tree and the private index.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from putback.errors import RefusedError, StorageError
 from putback.ops.ignore import IgnoreRules
@@ -23,8 +24,7 @@ TOP = RelPath(b"")
 _FILE, _DIRECTORY, _SPECIAL = range(3)
 
 
-@dataclass
-class Walk:
+class Walk(msgspec.Struct, dict=True):
     """One walk. `known` is what the last one learned (empty: learn everything), `held` the files in the index.
 
     `read_all` distrusts unchanged directories, for file systems whose times cannot be relied on.
@@ -38,10 +38,10 @@ class Walk:
     store_identity: tuple[int, int] | None
     read_all: bool
     progress: Progress
-    facts: dict[bytes, DirectoryFacts] = field(default_factory=dict)
-    found: list[RelPath] = field(default_factory=list)
-    not_covered: list[NotCovered] = field(default_factory=list)
-    unreadable: list[RelPath] = field(default_factory=list)
+    facts: dict[bytes, DirectoryFacts] = {}
+    found: list[RelPath] = []
+    not_covered: list[NotCovered] = []
+    unreadable: list[RelPath] = []
     rules_moved: bool = False
 
     def run(self) -> None:

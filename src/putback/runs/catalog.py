@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from putback.errors import PutbackError, UnknownId
 from putback.ops.session import Session
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 Opener = Callable[[bool], AbstractContextManager[Session]]
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(msgspec.Struct, frozen=True):
     """The runs of the workspace at `where`."""
 
     where: WorkspacePaths

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -63,8 +62,7 @@ class RunResult(msgspec.Struct, frozen=True):
         return 42 if self.breached else self.receipt.session.exit.status
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """What is known from before the command: `sizes` are those of the files that were there."""
 
     started: RunStarted
@@ -78,8 +76,7 @@ class Begun:
         return self.started.discipline is Discipline.CONTENTS
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """What the command left: the tree, and how it differs. `lacking` says why its contents were not kept.
 
     `whole` is false where the list of changes is cut off.

@@ -14,7 +14,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -40,8 +39,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Document = TypeVar("Document", Manifest, Receipt)
 
 
-@dataclass(frozen=True)
-class Documents:
+class Documents(msgspec.Struct, frozen=True):
     """What was found. `faults` has, by file name, what is wrong with each file that is there.
 
     A document is None where its file is absent (no fault) or was not taken (faults say why).
@@ -50,7 +48,7 @@ class Documents:
     manifest: Manifest | None = None
     receipt: Receipt | None = None
     ledger: Ledger | None = None
-    faults: dict[str, tuple[Fault, ...]] = field(default_factory=dict)
+    faults: dict[str, tuple[Fault, ...]] = {}
 
     @classmethod
     def of(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
+
+import msgspec
 
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.trees import build_trees
@@ -26,8 +27,7 @@ class Absent(Exception):
     """What a check asks for is not there; says what."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, dict=True):
     """Every property raises Absent where what it is made from is not there.
 
     Those that compute raise IntegrityError or ValueError where the documents say what cannot be.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from putback.errors import LockedError, PutbackError, UnknownStateError
 from putback.paths import printable
@@ -21,8 +22,7 @@ from putback.store.layout import WorkspacePaths
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class Unfinished:
+class Unfinished(msgspec.Struct, frozen=True):
     """A run without a receipt. `alive` is true where its supervisor is still at work.
 
     Where it is not, `processes` are those of the command that go on all the same, and `fault` says what is wrong

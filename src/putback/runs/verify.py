@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from putback import paths
 from putback.errors import IntegrityError
@@ -44,8 +45,7 @@ class Result(enum.StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One check. `detail` is safe to print; for one that failed it names the first few problems."""
 
     name: str

@@ -7,8 +7,9 @@ The commit's tree holds `files/`, `capture.json`, and three lists that captures 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from putback import paths, seams
 from putback.errors import IntegrityError, StorageError, UnsafePath
@@ -74,8 +75,7 @@ class View:
         )
 
 
-@dataclass(frozen=True)
-class TreeState(View):
+class TreeState(View, msgspec.Struct, frozen=True):
     """What the workspace holds at an instant, stored but not yet named by a capture.
 
     `directories` maps every directory in scope to its permission bits; `modes` maps the files whose permission

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -67,8 +66,7 @@ def check_place(place: Path, root: Path) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """The paths of one store. Making this object touches no disk.
 
     `aside` is another repository to be used in place of the store's own, which it reads but never writes.
@@ -138,8 +136,7 @@ class Store:
         )
 
 
-@dataclass(frozen=True)
-class WorkspacePaths:
+class WorkspacePaths(msgspec.Struct, frozen=True):
     """The paths of one workspace inside the store."""
 
     store: Store
