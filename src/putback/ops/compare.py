@@ -19,7 +19,6 @@ from putback.paths import RelPath, quote
 from putback.records.capture import Capture, Purpose
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause, Entry, EntryKind
-from putback.records.plan import Policy
 from putback.records.receipt import Receipt
 from putback.store.captures import StoredCapture, View
 
@@ -101,7 +100,7 @@ def holdings(session: Session, asked: str, below: RelPath | None) -> dict[RelPat
     return {path: nodes[path] for path in sorted(nodes) if below is None or paths.within(path, {below})}
 
 
-def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> tuple[Target, Policy]:
+def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> Target:
     """What `restore ASKED PATH…` aims at. Raises UnsafePath for a path that nothing knows."""
     ends = split_range(asked)
     if ends is not None:
@@ -119,7 +118,7 @@ def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> t
             title = goal.record.message or str(goal.record.purpose)
             target = Target(goal=goal, recorded=None, of=full, message=f"restored {full[:12]}: {title}")
     _check_scope(session, target, scope)
-    return target, Policy.OVERWRITE if target.recorded is None else Policy.REFUSE
+    return target
 
 
 def _check_scope(session: Session, target: Target, scope: frozenset[RelPath]) -> None:

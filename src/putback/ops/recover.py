@@ -21,7 +21,7 @@ from putback.paths import RelPath
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause
 from putback.records.journal import Started
-from putback.records.plan import Outcome, Plan, Policy, Status, Step
+from putback.records.plan import Outcome, Plan, Status, Step
 
 
 class Standing(enum.StrEnum):
@@ -102,7 +102,7 @@ def resolve(session: Session, choice: Choice) -> Restored:
         target = span_target(session, kept.entry, Cause.UNDO, message)
     else:
         target = _remainder(session, interrupted, message)
-    done = restore.carry_out(session, restore.prepare(session, target, Options(policy=Policy.REFUSE)))
+    done = restore.carry_out(session, restore.prepare(session, target, Options()))
     foreign = tuple(
         Outcome.at(path, status=Status.REFUSED, reason="neither as before nor as after; left as it is")
         for path, standing in standings.items()

@@ -53,12 +53,18 @@ class Target(msgspec.Struct, frozen=True):
     explicit: tuple[Change, ...] | None = None
     refused: tuple[Declined, ...] = ()
 
+    def policy(self, *, force: bool) -> Policy:
+        """A snapshot overwrites and reports. A span refuses each path that changed since, unless `force`."""
+        if self.recorded is None and self.explicit is None:
+            return Policy.OVERWRITE
+        return Policy.FORCE if force else Policy.REFUSE
+
 
 class Options(msgspec.Struct, frozen=True):
-    """How a restore is done. `exact` also removes what no capture held before."""
+    """How a restore is done. `force` is for spans; `exact` also removes what no capture held before."""
 
     scope: frozenset[RelPath] = frozenset()
-    policy: Policy = Policy.OVERWRITE
+    force: bool = False
     exact: bool = False
 
 
@@ -108,7 +114,7 @@ def prepare(session: Session, target: Target, options: Options) -> Prepared:
         Wanted(
             changes=wanted,
             now=survey.found,
-            policy=options.policy,
+            policy=target.policy(force=options.force),
             unheld=survey.unheld,
             kept=_kept(session, target, options, state, wanted),
             hidden=hidden,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -162,6 +161,8 @@ def seed(where: WorkspacePaths) -> None:
     aside.prepare()
     if aside.index.exists() or not where.index.exists():
         return
+    import shutil  # slow to load, and hardly ever needed
+
     try:
         for source, target in ((where.state, aside.state), (where.index, aside.index)):
             if source.exists():

@@ -17,7 +17,6 @@ from putback.paths import RelPath
 from putback.records.capture import Capture
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.ledger import Changed, Instant, RollbackRefused, RolledBack, RunEnded, RunStarted, Snapshotted
-from putback.records.plan import Policy
 from putback.records.receipt import (
     ChangeCounts,
     LedgerHead,
@@ -242,7 +241,7 @@ def _roll_back(session: Session, begun: Begun, left: Left, trigger: str) -> Roll
             cause=Cause.ROLLBACK,
             message=f"rollback of {run[:12]}: {trigger}",
         )
-        prepared = restore.prepare(session, target, Options(policy=Policy.FORCE))
+        prepared = restore.prepare(session, target, Options(force=True))
         done = restore.carry_out(session, prepared)
     except PutbackError as error:
         if recover.inspect(session) is not None:

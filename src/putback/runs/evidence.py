@@ -24,11 +24,10 @@ from putback.fs.durable import sync_directory, write_new_file
 from putback.records import document
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
-from putback.runs import ledger
+from putback.runs import LEDGER, MANIFEST, RECEIPT, ledger
 from putback.runs.faults import Code, Fault, Faults
 from putback.runs.ledger import Ledger
 
-LEDGER, MANIFEST, RECEIPT = "ledger.jsonl", "manifest.json", "receipt.json"
 # 300,000 files with long names; a receipt lists the paths of a rollback and what is not covered.
 MAX_MANIFEST_BYTES = 512 << 20
 MAX_RECEIPT_BYTES = 128 << 20

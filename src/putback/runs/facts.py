@@ -16,7 +16,8 @@ from putback.records.ledger import Changed, RunEnded, RunStarted, Snapshotted
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
 from putback.records.run import Exit, RunStatus
-from putback.runs.evidence import LEDGER, MANIFEST, RECEIPT, Documents
+from putback.runs import LEDGER, MANIFEST, RECEIPT
+from putback.runs.evidence import Documents
 from putback.runs.ledger import Ledger
 from putback.runs.portable import holdings
 

@@ -12,8 +12,9 @@ import msgspec
 from putback.errors import LockedError, PutbackError, UnknownStateError
 from putback.paths import printable
 from putback.records.ledger import RunStarted
+from putback.runs import LEDGER, MANIFEST
 from putback.runs.at_work import at_work
-from putback.runs.evidence import LEDGER, MANIFEST, Documents
+from putback.runs.evidence import Documents
 from putback.runs.faults import Code
 from putback.runs.folder import RunFolder
 from putback.runs.processes import Process

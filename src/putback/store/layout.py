@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from putback import directories
 from putback.errors import IntegrityError, StorageError, UsageError
 from putback.fs.durable import write_file
 from putback.paths import quote
@@ -48,9 +49,7 @@ class WorkspaceFile(msgspec.Struct, frozen=True):
 
 def default_store() -> Path:
     """The store of this user: `putback` in the platform's directory for user state."""
-    import platformdirs  # only who names no store needs it
-
-    return platformdirs.user_state_path("putback")
+    return directories.user_state()
 
 
 def check_place(place: Path, root: Path) -> None:
