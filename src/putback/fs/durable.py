@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -107,6 +107,30 @@ def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def meanwhile(effect: Callable[[], None]) -> Iterator[None]:
+    """Do something that waits for the disk while the block is at work; the block ends when both have.
+
+    Raises what the block raises, else what `effect` did.
+    """
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            effect()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="sync")
+    thread.start()
+    try:
+        yield
+    finally:
         thread.join()
     if errors:
         raise errors[0]

@@ -92,6 +92,7 @@ class Capturer(msgspec.Struct):
         scan = Scanner(
             self.where,
             self.git,
+            self.intake.load_state,
             self.intake.held,
             self.repository,
             self.settings.capture.include,
@@ -121,9 +122,7 @@ class Capturer(msgspec.Struct):
 
     def keep(self, kept: ScanState) -> None:
         """Keep a state that belongs to the index as it is now. Raises StorageError."""
-        # What was loaded belongs to the index as it was found, and stays so where that was not even read since.
-        known = self.intake.checksum() or kept.index_checksum
-        kept.index_checksum = known or state.index_checksum(self.where.index)
+        self.intake.bind(kept)
         try:
             state.save(self.where.state, kept)
         except OSError as error:

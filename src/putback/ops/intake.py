@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from hashlib import sha256
 from typing import cast
 
 import msgspec
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
+from putback.fs.durable import meanwhile
 from putback.fs.root import Root
-from putback.git.index import DamagedIndex, make_record, record_size, write_index
+from putback.git.index import DamagedIndex, make_record, record_size
 from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, is_deep, read_trees
 from putback.git.loose import LooseWriter
-from putback.git.objectid import Kind
+from putback.git.objectid import OID_BYTES, Kind
 from putback.git.packs import PackWriter
 from putback.git.present import Present
 from putback.git.trees import build_trees
 from putback.ops import bulk
-from putback.ops.state import ScanState, forget_file, remember_file, says_more
+from putback.ops.state import ScanState, forget_file, load, remember_file, says_more
 from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
@@ -62,7 +65,8 @@ class Intake(msgspec.Struct):
 
     Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into
     the store through this object, before compression. `seen` has what was read and stored, of the first
-    `MOST_SEEN` files since somebody asked for it with a mapping.
+    `MOST_SEEN` files since somebody asked for it with a mapping. `_file` is the index file, once it was read and
+    checked, and `_cuts` what is known of it, until somebody looks into it.
     """
 
     where: WorkspacePaths
@@ -72,13 +76,17 @@ class Intake(msgspec.Struct):
     stored_bytes: int = 0
     seen: dict[RelPath, bulk.Stored] | None = None
     _index: IndexEditor | None = None
+    _file: bytes = b""
+    _cuts: bytes = b""
 
     @property
     def index(self) -> IndexEditor | None:
         """The private index; None where there is none that can be used."""
         if self._index is None:
+            file, self._file = self._file, b""
             try:
-                self._index = IndexEditor.read(self.where.index)
+                data = file or self.where.index.read_bytes()
+                self._index = IndexEditor(data, self._cuts, verified=bool(file))
             except FileNotFoundError:
                 return None
             except (DamagedIndex, OSError):
@@ -87,11 +95,29 @@ class Intake(msgspec.Struct):
 
     def forget(self) -> None:
         """The index file may have changed; read it again when it is next wanted."""
-        self._index = None
+        self._index, self._file, self._cuts = None, b"", b""
 
-    def checksum(self) -> bytes:
-        """The checksum of the private index, where it is in memory; else empty."""
-        return b"" if self._index is None else self._index.checksum
+    def load_state(self) -> ScanState | None:
+        """What the last scan learned, where it belongs to the index file as it is now; reads and checks that."""
+        try:
+            file = self.where.index.read_bytes()
+        except OSError:
+            return None
+        checksum = file[-OID_BYTES:]
+        if sha256(memoryview(file)[:-OID_BYTES]).digest() != checksum:
+            return None
+        kept = load(self.where.state, checksum)
+        if self._index is None:
+            self._file, self._cuts = file, b"" if kept is None else kept.index_cuts
+        return kept
+
+    def bind(self, kept: ScanState) -> None:
+        """Note in a state that it belongs to the index as it is now.
+
+        What was loaded belongs to the index as it was found, and stays so where nobody looked into that since.
+        """
+        if self._index is not None:
+            kept.index_checksum, kept.index_cuts = self._index.checksum, self._index.cuts
 
     def holds(self, path: RelPath) -> bool:
         """Whether a path is in the private index."""
@@ -144,13 +170,14 @@ class Intake(msgspec.Struct):
         self._count(kept, taken, index)
         trees = self._trees(index, taken.changes)
         self._add_trees(writer, known, trees.objects)
-        self._finish(writer)
-        seams.reach("capture.objects")
-        if index is None:
-            self.forget()
-            write_index(self.where.index, _present(taken.changes), trees.payload)
-        else:
-            self._index = index.write(self.where.index, taken.changes, trees.payload, trees.known)
+        with ExitStack() as stack:
+            with meanwhile(lambda: self._finish(writer)):
+                base = IndexEditor.blank() if index is None else index
+                changed = base.changed(taken.changes, trees.payload, trees.known)
+                new = stack.enter_context(changed.beside(self.where.index))
+            seams.reach("capture.objects")
+            new.publish()
+        self._index = changed
         return trees.root.hex()
 
     def tree_with(self, added: Sequence[RelPath], dropped: Iterable[RelPath] = ()) -> tuple[str, Taken]:
@@ -199,7 +226,7 @@ class Intake(msgspec.Struct):
 
     def _trees(self, index: IndexEditor | None, changes: Changes) -> _Trees:
         """The trees of the index with the changes made."""
-        few = index is not None and 2 * len(changes) < len(index.paths) and not is_deep(changes)
+        few = index is not None and 2 * len(changes) < len(index) and not is_deep(changes)
         if few and index is not None and index.trees is not None:
             known, made = edit_trees(index, changes)
             return _Trees(known.oid, known.payload(), known, made)
@@ -290,7 +317,3 @@ class _Failures:
             raise StorageError(f"cannot write the store: {words}", hint=NOTHING_PUBLISHED) from error
         if isinstance(error, ValueError):
             raise IntegrityError(f"the tree changed while it was captured: {error}") from error
-
-
-def _present(changes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
-    return {path: record for path, record in changes.items() if record is not None}

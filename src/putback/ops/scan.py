@@ -52,13 +52,15 @@ class Scan(msgspec.Struct):
 
 
 class Scanner(msgspec.Struct, dict=True):
-    """One scan of one workspace. `paths_held` gives the paths in the private index, on demand.
+    """One scan of one workspace. `paths_held` gives the paths in the private index, on demand, and `last_state`
+    what the last scan learned, where it belongs to that index.
 
     `git` is bound to the private repository, the work tree and the private index.
     """
 
     where: WorkspacePaths
     git: Git
+    last_state: Callable[[], ScanState | None]
     paths_held: Callable[[], set[RelPath]]
     repository: UserRepository | None
     include: tuple[str, ...]
@@ -78,7 +80,7 @@ class Scanner(msgspec.Struct, dict=True):
 
     def _run(self, modified: Pending) -> Scan:
         began = time.time_ns()
-        kept = state.load(self.where.state, self.where.index)
+        kept = self.last_state()
         last = kept if kept is not None else ScanState()
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
