@@ -63,6 +63,10 @@ def test_edits_are_what_a_new_index_would_be(
     assert again.cuts == successor.cuts == kept.cuts
     assert all(kept.record(path) == new.get(path) for path in (*old, *new))
     assert kept.changed({path: old.get(path) for path in changes}, b"", None).cuts == editor.cuts
+    for same in (IndexEditor(whole, again.cuts), again):
+        for prefix in {path[: path.rfind(b"/") + 1] for path in new} | {b"", b"none/"}:
+            below = [path for path in sorted(new) if path.startswith(prefix) and b"/" not in path[len(prefix) :]]
+            assert list(same.files_in(prefix)) == below
     assert kept.paths == again.paths
     assert (successor.paths, successor.trees, successor.checksum) == (again.paths, again.trees, again.checksum)
     assert dict(successor.records()) == dict(again.records()) == new
@@ -70,7 +74,7 @@ def test_edits_are_what_a_new_index_would_be(
     assert dict(wanted.objects).items() <= (store | dict(made)).items()
 
 
-def test_an_editor_finds_records_and_knows_what_is_not_there(tmp_path: Path) -> None:
+def test_an_otherfinds_records_and_knows_what_is_not_there(tmp_path: Path) -> None:
     entries = {b"a": record(1), b"b/c": record(2), b"x" * 5000: record(3)}
     body, _ = written(tmp_path, entries)
     editor = IndexEditor(body)

@@ -112,25 +112,39 @@ def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
         raise errors[0]
 
 
+class Aside:
+    """Something that waits for the disk, done on a thread of its own."""
+
+    def __init__(self, effect: Callable[[], None]) -> None:
+        self._effect = effect
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="sync")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until it is done. Raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._effect()
+        except BaseException as error:
+            self._error = error
+
+
 @contextmanager
 def meanwhile(effect: Callable[[], None]) -> Iterator[None]:
     """Do something that waits for the disk while the block is at work; the block ends when both have.
 
     Raises what the block raises, else what `effect` did.
     """
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            effect()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="sync")
-    thread.start()
+    aside = Aside(effect)
     try:
         yield
-    finally:
-        thread.join()
-    if errors:
-        raise errors[0]
+    except BaseException:
+        with suppress(BaseException):
+            aside.wait()
+        raise
+    aside.wait()

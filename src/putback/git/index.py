@@ -83,6 +83,11 @@ def record_oid(record: bytes) -> bytes:
     return record[40:]
 
 
+def tree_part(record: bytes | None) -> bytes | None:
+    """What a record says in a tree: mode and object id."""
+    return None if record is None else record[24:28] + record[40:]
+
+
 def same_stat(record: bytes, st: os.stat_result) -> bool:
     """Whether the stat data say that the file is what the record was made of.
 

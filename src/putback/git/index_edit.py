@@ -38,6 +38,9 @@ from putback.git.trees import MODE_TEXT, TREE_TEXT
 # Trees are edited by recursion; deeper ones are built anew, out of the paths.
 MAX_DEPTH = 100
 
+# To look at so many, all paths are taken apart at once.
+MANY_DIRECTORIES = 500
+
 # A position in the file, which is far below 4 GiB.
 _CUT = "I"
 
@@ -130,6 +133,21 @@ class IndexEditor:
         """Every path with its record, in order."""
         for path, start in zip(self.paths, self._cuts, strict=False):
             yield path, self._data[start : start + RECORD_BYTES]
+
+    def files_in(self, prefix: bytes) -> Iterator[bytes]:
+        """The paths of the files directly in a directory; `prefix` ends with a slash, or is empty for the root."""
+        at = self._find(prefix)
+        while at < len(self):
+            path = self._path(at)
+            if not path.startswith(prefix):
+                return
+            slash = path.find(b"/", len(prefix))
+            if slash < 0:
+                yield path
+                at += 1
+            else:
+                # The first path that is not in the directory below: "0" comes after "/".
+                at = self._find(path[:slash] + b"0", at)
 
     def changed(self, changes: Changes, payload: bytes, trees: CachedTree | None) -> IndexEditor:
         """The index with the changes made; None removes an entry. This index is as it was.
@@ -269,6 +287,8 @@ def edit_trees(index: IndexEditor, changes: Changes) -> tuple[CachedTree, list[t
             wanted.setdefault(directory[:cut], set()).add(directory[cut:-1])
             directory = directory[:cut]
     assert index.trees is not None
+    if len(wanted) > MANY_DIRECTORIES:
+        _ = index.paths  # once for all
     edit = _Edit(index, grouped, wanted, [])
     return edit.make(index.trees, b"", 0), edit.objects
 

@@ -92,8 +92,7 @@ class Capturer(msgspec.Struct):
         scan = Scanner(
             self.where,
             self.git,
-            self.intake.load_state,
-            self.intake.held,
+            self.intake,
             self.repository,
             self.settings.capture.include,
             self.settings.capture.exclude,

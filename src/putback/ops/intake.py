@@ -19,7 +19,7 @@ from putback import seams
 from putback.errors import IntegrityError, StorageError
 from putback.fs.durable import meanwhile
 from putback.fs.root import Root
-from putback.git.index import DamagedIndex, make_record, record_size
+from putback.git.index import DamagedIndex, make_record, record_size, tree_part
 from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, is_deep, read_trees
 from putback.git.loose import LooseWriter
 from putback.git.objectid import OID_BYTES, Kind
@@ -66,7 +66,8 @@ class Intake(msgspec.Struct):
     Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into
     the store through this object, before compression. `seen` has what was read and stored, of the first
     `MOST_SEEN` files since somebody asked for it with a mapping. `_file` is the index file, once it was read and
-    checked, and `_cuts` what is known of it, until somebody looks into it.
+    checked, and `_cuts` what is known of it, until somebody looks into it. From when `seen` was asked for,
+    `_first` is the index as it was before its first change, and `_moved` has the paths that were changed since.
     """
 
     where: WorkspacePaths
@@ -76,6 +77,8 @@ class Intake(msgspec.Struct):
     stored_bytes: int = 0
     seen: dict[RelPath, bulk.Stored] | None = None
     _index: IndexEditor | None = None
+    _first: IndexEditor | None = None
+    _moved: set[bytes] = set()
     _file: bytes = b""
     _cuts: bytes = b""
 
@@ -96,6 +99,7 @@ class Intake(msgspec.Struct):
     def forget(self) -> None:
         """The index file may have changed; read it again when it is next wanted."""
         self._index, self._file, self._cuts = None, b"", b""
+        self._first, self._moved = None, set()
 
     def load_state(self) -> ScanState | None:
         """What the last scan learned, where it belongs to the index file as it is now; reads and checks that."""
@@ -126,6 +130,11 @@ class Intake(msgspec.Struct):
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
         return set() if self.index is None else set(cast("list[RelPath]", self.index.paths))
+
+    def held_in(self, directory: RelPath) -> set[RelPath]:
+        """The paths in the private index that lie directly in a directory; empty for the root."""
+        prefix = directory + b"/" if directory else b""
+        return set() if self.index is None else set(cast("Iterator[RelPath]", self.index.files_in(prefix)))
 
     def records(self) -> dict[RelPath, bytes]:
         """The records of all files in the private index."""
@@ -177,6 +186,9 @@ class Intake(msgspec.Struct):
                 new = stack.enter_context(changed.beside(self.where.index))
             seams.reach("capture.objects")
             new.publish()
+        if self.seen is not None:
+            self._first = index if self._first is None else self._first
+            self._moved |= taken.changes.keys()
         self._index = changed
         return trees.root.hex()
 
@@ -226,6 +238,9 @@ class Intake(msgspec.Struct):
 
     def _trees(self, index: IndexEditor | None, changes: Changes) -> _Trees:
         """The trees of the index with the changes made."""
+        first = self._first
+        if first is not None and first.trees is not None and self._is_like(first, changes):
+            return _Trees(first.trees.oid, first.trees.payload(), first.trees, [])
         few = index is not None and 2 * len(changes) < len(index) and not is_deep(changes)
         if few and index is not None and index.trees is not None:
             known, made = edit_trees(index, changes)
@@ -238,6 +253,15 @@ class Intake(msgspec.Struct):
                 entries[path] = record
         trees = build_trees(entries)
         return _Trees(trees.root, trees.cache_tree, read_trees(trees.cache_tree), trees.objects)
+
+    def _is_like(self, first: IndexEditor, changes: Changes) -> bool:
+        """Whether the changes give every path the mode and the content again that it had in an earlier index."""
+        index = self.index
+        for path in self._moved | changes.keys():
+            now = changes[path] if path in changes or index is None else index.record(path)
+            if tree_part(now) != tree_part(first.record(path)):
+                return False
+        return True
 
     def _add_trees(self, writer: bulk.Writer, known: Known | None, trees: list[tuple[bytes, bytes]]) -> None:
         present = set() if known is None else known([oid for oid, _ in trees])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
 from functools import cached_property
 
 import msgspec
@@ -21,12 +20,16 @@ from putback.git.index import record_size, same_stat
 from putback.git.user_repo import UserRepository, split_paths
 from putback.ops import ignore, state
 from putback.ops.ignore import IgnoreRules
+from putback.ops.intake import Intake
 from putback.ops.state import DirectoryFacts, ScanState, Signature, remember_file, settled, signature
 from putback.ops.walk import Walk
 from putback.paths import RelPath, fault, parents, within
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
 from putback.store.layout import WorkspacePaths
+
+# To ask for so many paths, all are taken out of the index at once.
+MANY = 1_000
 
 _HARMLESS = (FileNotFoundError, NotADirectoryError)
 
@@ -52,16 +55,14 @@ class Scan(msgspec.Struct):
 
 
 class Scanner(msgspec.Struct, dict=True):
-    """One scan of one workspace. `paths_held` gives the paths in the private index, on demand, and `last_state`
-    what the last scan learned, where it belongs to that index.
+    """One scan of one workspace. `intake` knows the private index, and what the last scan learned.
 
     `git` is bound to the private repository, the work tree and the private index.
     """
 
     where: WorkspacePaths
     git: Git
-    last_state: Callable[[], ScanState | None]
-    paths_held: Callable[[], set[RelPath]]
+    intake: Intake
     repository: UserRepository | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -80,7 +81,7 @@ class Scanner(msgspec.Struct, dict=True):
 
     def _run(self, modified: Pending) -> Scan:
         began = time.time_ns()
-        kept = self.last_state()
+        kept = self.intake.load_state()
         last = kept if kept is not None else ScanState()
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
@@ -116,7 +117,7 @@ class Scanner(msgspec.Struct, dict=True):
     @cached_property
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
-        return self.paths_held()
+        return self.intake.held()
 
     def _young(self, last: ScanState, began_ns: int) -> set[RelPath]:
         """Files that changed within the second in which they were last seen; those that are old now are let go."""
@@ -145,7 +146,7 @@ class Scanner(msgspec.Struct, dict=True):
             rules=rules,
             known=last.directories,
             known_began_ns=last.began_ns,
-            held=lambda: self.held,
+            held_in=self.intake.held_in,
             store_identity=identity,
             read_all=not reliable_directory_times(self.where.root),
             progress=self.progress,
@@ -199,7 +200,8 @@ class Scanner(msgspec.Struct, dict=True):
         candidates = {*walk.found, *map(RelPath, last.pending), *wanted}
         if not candidates:
             return []
-        return sorted(path for path in candidates if path not in self.held and fault(path) is None)
+        holds = self.intake.holds if len(candidates) < MANY else self.held.__contains__
+        return sorted(path for path in candidates if not holds(path) and fault(path) is None)
 
     def _left(
         self, walk: Walk, known: dict[bytes, DirectoryFacts], last: ScanState, wanted: set[RelPath]
@@ -207,7 +209,7 @@ class Scanner(msgspec.Struct, dict=True):
         """Files in the index that are out of scope now."""
         if known:
             gone = {RelPath(path) for path in last.tracked_ignored} - wanted
-            return sorted(path for path in gone if path in self.held) if gone else []
+            return sorted(filter(self.intake.holds, gone))
         found = {*walk.found, *wanted}
         out = _ignored(walk.facts) | frozenset(
             item.raw for item in walk.not_covered if item.reason is Reason.EXCLUDED

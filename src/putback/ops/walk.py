@@ -25,7 +25,8 @@ _FILE, _DIRECTORY, _SPECIAL = range(3)
 
 
 class Walk(msgspec.Struct, dict=True):
-    """One walk. `known` is what the last one learned (empty: learn everything), `held` the files in the index.
+    """One walk. `known` is what the last one learned (empty: learn everything), `held_in` tells which files
+    the index has directly in a directory.
 
     `read_all` distrusts unchanged directories, for file systems whose times cannot be relied on.
     """
@@ -34,7 +35,7 @@ class Walk(msgspec.Struct, dict=True):
     rules: IgnoreRules
     known: dict[bytes, DirectoryFacts]
     known_began_ns: int
-    held: Callable[[], set[RelPath]]
+    held_in: Callable[[RelPath], set[RelPath]]
     store_identity: tuple[int, int] | None
     read_all: bool
     progress: Progress
@@ -95,7 +96,7 @@ class Walk(msgspec.Struct, dict=True):
         prefix = path + b"/" if path else b""
         below = frozenset(old.below) if old else frozenset()
         ignored = frozenset(old.ignored) if old else frozenset()
-        held = self.held() if self.known else frozenset()
+        held = self.held_in(path) if self.known else frozenset()
         try:
             with os.scandir(os.path.join(self.root, path) if path else self.root) as entries:
                 for entry in entries:
