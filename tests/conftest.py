@@ -6,8 +6,9 @@ import hypothesis
 import pytest
 
 from support.hermetic import home, open_workspace, repository, store, tree
+from support.turns import turning
 
-__all__ = ["home", "open_workspace", "repository", "store", "tree"]
+__all__ = ["home", "open_workspace", "repository", "store", "tree", "turning"]
 
 _COMMON = {
     "deadline": None,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from putback import directories
 from putback.errors import UsageError
 
 Permissions = Literal["private", "group"]
@@ -95,9 +96,7 @@ _USERS = frozenset({"store.permissions", "run.snapshot", "run.rollback_on_breach
 
 def user_file() -> Path:
     """Where the user's own settings are, whether or not there are any."""
-    import platformdirs  # not needed where settings are given outright
-
-    return platformdirs.user_config_path("putback") / "config.toml"
+    return directories.user_config() / "config.toml"
 
 
 def keys() -> list[str]:

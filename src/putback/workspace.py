@@ -23,14 +23,10 @@ from putback.git import command, user_repo
 from putback.opening import session
 from putback.paths import RelPath, from_argument, quote
 from putback.progress import SILENT, Progress
-from putback.records.history import Entry, EntryKind
-from putback.records.plan import Policy
-from putback.records.run import Discipline
-from putback.store.history import History, undo_state
 from putback.store.layout import Store, WorkspacePaths, check_place, default_store
 
-# The modules of `ops` are imported by the methods that use them: start-up is part of the cost of every call, and
-# most calls need few of them.
+# What an operation works with is imported by its method: start-up is part of the cost of every call, most calls
+# need little of it, and what `opening` has git do first goes on meanwhile.
 if TYPE_CHECKING:
     from putback.config import Settings
     from putback.ops.compare import Comparison, Shown
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
     from putback.ops.snapshot import Snapshot
     from putback.ops.status import WorkspaceStatus
     from putback.records.change import Node
+    from putback.records.history import Entry
     from putback.records.plan import Plan
     from putback.records.run import Limits
     from putback.runs.catalog import Runs
@@ -136,6 +133,8 @@ class Workspace:
 
         Records that are damaged are passed over; `status` names them.
         """
+        from putback.store.history import History
+
         available()
         return History(self._paths.history).readable()[0] if self._paths.exists() else []
 
@@ -151,9 +150,11 @@ class Workspace:
             if run is None:
                 raise
             raise run.not_over() from None
+        from putback.records.history import EntryKind
+        from putback.runs import tell
+
         if shown.entry is None or shown.entry.kind is not EntryKind.RUN:
             return shown
-        from putback.runs import tell
 
         return tell.with_evidence(shown, self._paths.runs / shown.entry.id)
 
@@ -202,13 +203,13 @@ class Workspace:
         if killed is not None:
             self.runs.close(killed)
 
-        def target(session: Session) -> tuple[Target, Policy]:
+        def target(session: Session) -> Target:
             run = session.run_entry(asked)
             if run is None:
                 return compare.restore_target(session, asked, scope)
             from putback.runs import restore
 
-            return restore.of_entry(session, run, self._paths.runs / run.id), Policy.REFUSE
+            return restore.of_entry(session, run, self._paths.runs / run.id)
 
         return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked)
 
@@ -228,12 +229,12 @@ class Workspace:
         name it, or RootDisagreement is raised. A step that the store's captures contradict is refused.
         """
 
-        def target(session: Session) -> tuple[Target, Policy]:
+        def target(session: Session) -> Target:
             from putback.runs import restore
             from putback.runs.evidence import Evidence
 
             documents = Evidence(Path(os.fsdecode(folder))).load()
-            return restore.target(session, documents, insist=insist), Policy.REFUSE
+            return restore.target(session, documents, insist=insist)
 
         return self._restore("restore", target, self._scope(paths), False, force, dry_run, confirm)
 
@@ -261,6 +262,7 @@ class Workspace:
         a file descriptor in place of standard output. Raises OverBudget before the command is started, and
         CommandNotFound or NotExecutable.
         """
+        from putback.records.run import Discipline
         from putback.runs import run as runs
 
         self._check_root()
@@ -351,7 +353,7 @@ class Workspace:
     def _restore(
         self,
         name: str,
-        find: Callable[[Session], tuple[Target, Policy]],
+        find: Callable[[Session], Target],
         scope: frozenset[RelPath],
         exact: bool,
         force: bool,
@@ -372,9 +374,7 @@ class Workspace:
                 from putback.runs import unfinished
 
                 unfinished.check_closed(self._paths)
-            target, policy = find(session)
-            options = Options(scope, Policy.FORCE if force and policy is Policy.REFUSE else policy, exact)
-            prepared = restore.prepare(session, target, options)
+            prepared = restore.prepare(session, find(session), Options(scope, force, exact))
             if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared.plan)):
                 return Restored(prepared.plan)
             if interrupted:
@@ -383,6 +383,9 @@ class Workspace:
 
     def _turn_to_undo(self) -> Entry | None:
         """The turn that undo would take back next; None where it would take back something else."""
+        from putback.records.history import EntryKind
+        from putback.store.history import History, undo_state
+
         if not self._paths.exists():
             return None
         pending = undo_state(History(self._paths.history).entries()).undo
@@ -420,13 +423,13 @@ def _unclosed(hint: str | None, run: str, contents: bool) -> str:
     return f"{hint}; then {then}" if hint else then
 
 
-def _by_undo(session: Session) -> tuple[Target, Policy]:
+def _by_undo(session: Session) -> Target:
     from putback.ops import undo
 
-    return undo.undo_target(session), Policy.REFUSE
+    return undo.undo_target(session)
 
 
-def _by_redo(session: Session) -> tuple[Target, Policy]:
+def _by_redo(session: Session) -> Target:
     from putback.ops import undo
 
-    return undo.redo_target(session), Policy.REFUSE
+    return undo.redo_target(session)

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from putback.runs.leftovers import Offspring
 from putback.runs.supervisor import Leftovers, Supervision, supervise
@@ -67,7 +68,7 @@ def main(spec: dict[str, Any]) -> None:
     )
     after = (dispositions(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), is_reaper())
     answer = {
-        **asdict(ended),
+        **msgspec.to_builtins(ended),
         "exit_code": ended.exit_code,
         "restored": before == after and signal.set_wakeup_fd(-1) == -1,
         "others": [other.poll() for other in others],

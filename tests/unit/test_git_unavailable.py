@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crash.killing import SETTINGS, World, fsck, scratch_files, staged_files, undecided
@@ -170,7 +170,7 @@ def test_the_command_line_ends_with_69(
 @pytest.mark.requirement("K14")
 def test_git_that_goes_away_in_the_middle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was there when we asked for its version, and is not when it is needed."""
-    found = dataclasses.replace(command.find(), program="/nonexistent/git")
+    found = msgspec.structs.replace(command.find(), program="/nonexistent/git")
     monkeypatch.setattr(command, "find", lambda **_: found)
     tree = world.tree
     for name in ("snapshot", "show", "diff", "restore", "undo"):
@@ -212,7 +212,7 @@ class Breaking:
                 number = len(self.asked)
                 self.asked.append(os.fsdecode(arguments[0]))
             if number == self.failing:
-                git = dataclasses.replace(git, program=self.program)
+                git = msgspec.structs.replace(git, program=self.program)
             return true(git, *arguments, reads=reads)
 
         Git.start = start

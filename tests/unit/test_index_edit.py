@@ -53,24 +53,44 @@ def test_edits_are_what_a_new_index_would_be(
     changes = {path: None for path in old if path not in new} | {p: r for p, r in new.items() if old.get(p) != r}
     assert editor.trees is not None
     edited, made = edit_trees(editor, changes)
-    successor = editor.write(folder / "index", changes, edited.payload(), edited)
+    successor = editor.changed(changes, edited.payload(), edited)
+    successor.write(folder / "index")
     whole, wanted = written(folder, new)
     assert (folder / "index").read_bytes() == whole
     assert edited.oid == wanted.root
     again = IndexEditor.read(folder / "index")
+    kept = IndexEditor(whole, again.cuts, verified=True)
+    assert again.cuts == successor.cuts == kept.cuts
+    assert all(kept.record(path) == new.get(path) for path in (*old, *new))
+    assert kept.changed({path: old.get(path) for path in changes}, b"", None).cuts == editor.cuts
+    for same in (IndexEditor(whole, again.cuts), again):
+        for prefix in {path[: path.rfind(b"/") + 1] for path in new} | {b"", b"none/"}:
+            below = [path for path in sorted(new) if path.startswith(prefix) and b"/" not in path[len(prefix) :]]
+            assert list(same.files_in(prefix)) == below
+    assert kept.paths == again.paths
     assert (successor.paths, successor.trees, successor.checksum) == (again.paths, again.trees, again.checksum)
     assert dict(successor.records()) == dict(again.records()) == new
     assert dict(editor.records()) == old and editor.trees == IndexEditor(body).trees
     assert dict(wanted.objects).items() <= (store | dict(made)).items()
 
 
-def test_an_editor_finds_records_and_knows_what_is_not_there(tmp_path: Path) -> None:
+def test_an_otherfinds_records_and_knows_what_is_not_there(tmp_path: Path) -> None:
     entries = {b"a": record(1), b"b/c": record(2), b"x" * 5000: record(3)}
     body, _ = written(tmp_path, entries)
     editor = IndexEditor(body)
     assert dict(editor.records()) == entries
     assert editor.record(b"b/c") == record(2)
     assert editor.record(b"b") is None
+
+
+def test_cuts_that_are_not_whole_are_made_anew(tmp_path: Path) -> None:
+    entries = {b"a": record(1), b"b/c": record(2)}
+    body, _ = written(tmp_path, entries)
+    cuts = IndexEditor(body).cuts
+    other = IndexEditor.blank().changed({b"z": record(1)}, b"", None).cuts
+    for wrong in (b"", cuts[:-1], cuts + b"\0", cuts[:-1] + b"!", b"!" + cuts[1:], other, b"x" * len(cuts)):
+        editor = IndexEditor(body, wrong)
+        assert editor.cuts == cuts and dict(editor.records()) == entries
 
 
 @pytest.mark.parametrize("flip", [0, 4, 8, 20, 90, 120, -1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import builtins
-import dataclasses
 import os
 import random
 import socket
@@ -363,11 +362,11 @@ def test_roots_that_differ_are_all_told_and_none_is_chosen(tmp_path: Any, which:
     assert found.receipt and found.ledger and found.ledger.started and found.manifest
     if which == "receipt":
         session = replace(found.receipt.session, root=AtPath(path=root))
-        found = dataclasses.replace(found, receipt=replace(found.receipt, session=session))
+        found = msgspec.structs.replace(found, receipt=replace(found.receipt, session=session))
     elif which == "ledger":
         found.ledger.started = replace(found.ledger.started, path=root)
     else:
-        found = dataclasses.replace(found, manifest=replace(found.manifest, root=AtPath(path=root)))
+        found = msgspec.structs.replace(found, manifest=replace(found.manifest, root=AtPath(path=root)))
     answer = root_of(found.receipt, found.ledger, found.manifest)
     assert isinstance(answer, Disagreement) and str(answer).count("'/home/u/project'") == 2
     assert [each.document for each in answer.named] == ["receipt", "ledger", "manifest"]

@@ -290,16 +290,17 @@ def test_nothing_is_fetched_for_a_partial_clone(repository: Path, tmp_path: Path
     found = opened(clone)
     entries = judge(found.read(), [b"committed", b"other"])
     blobs = {path: item.oid for path, item in entries.items() if item}
-    git(clone, "hash-object", "-w", "--stdin", given=b"here\n")
-    here = git(clone, "hash-object", "--stdin", given=b"here\n").strip().decode()
+    # One that is asked for after those that are missing.
+    text = next(text for text in map(b"%d".__mod__, range(999)) if lost(clone, text) > max(blobs.values()))
+    here = git(clone, "hash-object", "-w", "--stdin", given=text).strip().decode()
     with unmoved(clone):
         with pytest.raises(IntegrityError, match=r"'committed' is missing") as caught:
             found.sizes(blobs | {b"z": here})
         assert "partial clone" in str(caught.value.hint)
-        assert found.sizes({b"z": here}) == {b"z": 5}
+        assert found.sizes({b"z": here}) == {b"z": len(text)}
         with pytest.raises(IntegrityError, match=r"'other'"):
             found.contents({b"other": Blob(blobs[b"other"], 6)})
-    missing = {blobs[b"committed"]: b"1\n", blobs[b"other"]: b"other\n", here: b"here\n"}
+    missing = {blobs[b"committed"]: b"1\n", blobs[b"other"]: b"other\n", here: text}
     assert set(found.import_blobs(missing)) == set(blobs.values())
     assert found.sizes(blobs) == {b"committed": 2, b"other": 6}
 
@@ -348,6 +349,12 @@ def test_a_content_under_another_id_is_refused_before_anything_is_written(rich: 
     good, wrong = lost(rich, b"good"), lost(rich, b"wrong")
     with unmoved(rich), pytest.raises(IntegrityError, match=f"not {wrong}"):
         opened(rich).import_blobs({good: b"good", wrong: b"other"})
+
+
+def test_an_id_that_git_does_not_agree_on_is_refused(rich: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Staged, "_oid", lambda _, __: "1" * len(oid_at(rich, "changed")))
+    with pytest.raises(IntegrityError, match="another id"):
+        opened(rich).import_blobs({"1" * len(oid_at(rich, "changed")): b"new"})
 
 
 @pytest.mark.requirement("H28")

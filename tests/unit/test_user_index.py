@@ -299,6 +299,7 @@ def entry(
         (2, 1, entry(b"\0b"), "does not end"),
         (2, 0xFFFFFFFF, entry(b"a"), "malformed|does not end"),
         (2, 2, entry(b"a"), "malformed|checksum|does not end"),
+        (2, 1, entry(b"abc")[:-2], "checksum"),
         (2, 0, b"TREE\0\0\0\5abc", "checksum"),
         (2, 0, b"TREE\0\0", "truncated"),
     ],
@@ -329,6 +330,22 @@ def test_every_truncation_and_every_flipped_byte_is_refused(tmp_path: Path, vers
         for data in (whole[:position], bytes(damaged)):
             with pytest.raises(DamagedIndex):
                 parse(data, 20)
+
+
+def test_another_kind_of_file_is_refused() -> None:
+    with pytest.raises(DamagedIndex, match="signature"):
+        parse(sealed(struct.pack(">4sII", b"DIRK", 2, 0)), 20)
+
+
+def test_the_flags_of_an_entry_stay_where_its_name_is_written_anew() -> None:
+    """In version 4 a name leans on the one before; the entry here has the second word of flags."""
+    first, second = entry(b"aa", cut=0), entry(b"b", 0x4002, extra=0x4000, cut=1)
+    index = parse(sealed(struct.pack(">4sII", b"DIRC", 4, 2) + first + second), 20)
+    assert index.names == [b"aa", b"ab"]
+    made = parse(index.replaced({b"aa": None}), 20)
+    assert made.names == [b"ab"]
+    assert made.entries_at([b"ab"]) == index.entries_at([b"ab"])
+    assert made.entries_at([b"ab"])[b"ab"][0].skip_worktree
 
 
 def test_another_kind_of_id_is_refused(plain: Path) -> None:

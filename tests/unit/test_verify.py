@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import json
 import os
@@ -67,7 +66,7 @@ def edited(record: Any, place: str, value: Any) -> Any:
     new = edited(old, rest, value) if rest else _new(old, value)
     if isinstance(record, msgspec.Struct):
         return msgspec.structs.replace(record, **{first: new})
-    return dataclasses.replace(record, **{first: new})
+    return msgspec.structs.replace(record, **{first: new})
 
 
 def _new(old: Any, value: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
+import msgspec
 
 from putback.cli.watch import Watch
 from putback.workspace import Workspace
@@ -18,8 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass
-class Call:
+class Call(msgspec.Struct, dict=True):
     """What the global options say. The workspace is opened when a command first needs it.
 
     `strict` commands refuse to run with faulty settings; the others warn and go on without.
@@ -31,7 +30,7 @@ class Call:
     json: bool = False
     verbosity: int = 0
     strict: bool = False
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch = msgspec.field(default_factory=Watch)
 
     @cached_property
     def workspace(self) -> Workspace:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from putback.cli import jsonout, render
 from putback.cli.call import Call
-from putback.records.plan import Plan
 
 if TYPE_CHECKING:
     from putback.ops.restore import Restored
+    from putback.records.plan import Plan
     from putback.workspace import Confirm
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +31,8 @@ def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: 
     result = act(answer)
     here.watch.close()
     if here.json:
+        from putback.cli import jsonout
+
         jsonout.write(jsonout.restored(result, applied=not dry_run and not answer.declined))
     elif dry_run:
         _print_plan(here, result.plan)
@@ -67,11 +68,15 @@ class _Answer:
 
 
 def _print_plan(here: Call, plan: Plan) -> None:
+    from putback.cli import render
+
     for line in render.plan(plan, everything=everything(here)):
         click.echo(line)
 
 
 def _print_result(here: Call, result: Restored) -> None:
+    from putback.cli import render
+
     for line in render.restored(result, everything=everything(here)):
         click.echo(line)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -116,3 +116,41 @@ def side_by_side(effect: Callable[[T], None], items: Iterable[T]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+class Aside:
+    """Something that waits for the disk, done on a thread of its own."""
+
+    def __init__(self, effect: Callable[[], None]) -> None:
+        self._effect = effect
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="sync")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until it is done. Raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._effect()
+        except BaseException as error:
+            self._error = error
+
+
+@contextmanager
+def meanwhile(effect: Callable[[], None]) -> Iterator[None]:
+    """Do something that waits for the disk while the block is at work; the block ends when both have.
+
+    Raises what the block raises, else what `effect` did.
+    """
+    aside = Aside(effect)
+    try:
+        yield
+    except BaseException:
+        with suppress(BaseException):
+            aside.wait()
+        raise
+    aside.wait()

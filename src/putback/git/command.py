@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
+
+import msgspec
 
 from putback.errors import Cancelled, GitUnavailable, IntegrityError, StorageError
 from putback.fs.modes import PRIVATE, Modes
@@ -97,8 +98,7 @@ _CONFIGURATION = (
 NOTHING: frozenset[int] = frozenset({0})
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What a git process answered."""
 
     code: int
@@ -106,12 +106,11 @@ class Result:
     err: bytes
 
 
-@dataclass(frozen=True)
-class Git:
+class Git(msgspec.Struct, frozen=True):
     """How to call git on one repository: immutable, cheap to derive from (`on`, `configured`)."""
 
     program: str
-    cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+    cancelled: Callable[[], bool] = lambda: False
     time_limit: float = TIME_LIMIT_SECONDS
     git_dir: bytes | None = None
     work_tree: bytes | None = None
@@ -127,27 +126,27 @@ class Git:
     ) -> Git:
         """The same git, bound to a repository, and to a work tree and an index where the command needs them."""
         chosen = None if index is None else os.fsencode(index)
-        return replace(self, git_dir=os.fsencode(git_dir), work_tree=work_tree, index=chosen)
+        return msgspec.structs.replace(self, git_dir=os.fsencode(git_dir), work_tree=work_tree, index=chosen)
 
     def configured(self, *settings: tuple[str, str]) -> Git:
         """The same git with more configuration on the command level."""
-        return replace(self, settings=(*self.settings, *settings))
+        return msgspec.structs.replace(self, settings=(*self.settings, *settings))
 
     def writing(self, modes: Modes) -> Git:
         """The same git, which gives these modes to what it makes."""
-        return replace(self, modes=modes)
+        return msgspec.structs.replace(self, modes=modes)
 
     def without_literal_pathspecs(self) -> Git:
         """For commands that take paths but refuse to be told that they are literal."""
-        return replace(self, literal=False)
+        return msgspec.structs.replace(self, literal=False)
 
     def with_users_umask(self) -> Git:
         """For what goes into the user's own repository: with the umask that their own git would have."""
-        return replace(self, as_user=True)
+        return msgspec.structs.replace(self, as_user=True)
 
     def with_users_home(self) -> Git:
         """For the one question that needs it: where the user's own configuration puts a file."""
-        return replace(self, open_home=True)
+        return msgspec.structs.replace(self, open_home=True)
 
     def run(
         self, *arguments: str | bytes, given: bytes | None = None, accept: frozenset[int] | set[int] = NOTHING
@@ -244,7 +243,8 @@ class Pending:
     def __init__(self, git: Git, arguments: Sequence[str | bytes], accept: frozenset[int]) -> None:
         self._outcome: Result | BaseException | None = None
         self._abandoned = False
-        git = replace(git, cancelled=lambda inner=git.cancelled: self._abandoned or inner())  # type: ignore[misc]
+        inner = git.cancelled
+        git = msgspec.structs.replace(git, cancelled=lambda: self._abandoned or inner())
         self._thread = threading.Thread(target=self._work, args=(git, arguments, accept), name="git", daemon=True)
         self._thread.start()
 

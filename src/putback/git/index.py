@@ -23,7 +23,7 @@ import struct
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG, S_IXUSR
-from typing import Final
+from typing import Final, Self
 
 from putback.fs import modes
 from putback.git.objectid import OID_BYTES
@@ -46,11 +46,11 @@ FIXED_BYTES = RECORD_BYTES + _SHORT.size
 
 _EXTENDED = 0x4000
 _STAGE = 0x3000
-_LONG_NAME = 0xFFF
+LONG_NAME = 0xFFF
 _INTENT_TO_ADD = 0x2000
 
 _PADDING = tuple(b"\0" * (8 - (FIXED_BYTES + length) % 8) for length in range(8))
-_SHORT_FLAGS = tuple(_SHORT.pack(length) for length in range(_LONG_NAME + 1))
+_SHORT_FLAGS = tuple(_SHORT.pack(length) for length in range(LONG_NAME + 1))
 
 
 class DamagedIndex(ValueError):
@@ -82,6 +82,11 @@ def record_size(record: bytes) -> int:
 
 def record_oid(record: bytes) -> bytes:
     return record[40:]
+
+
+def tree_part(record: bytes | None) -> bytes | None:
+    """What a record says in a tree: mode and object id."""
+    return None if record is None else record[24:28] + record[40:]
 
 
 def same_stat(record: bytes, st: os.stat_result) -> bool:
@@ -132,8 +137,8 @@ def read_index(path: Path) -> Entries:
     return entries
 
 
-def check_frame(data: bytes) -> tuple[int, int, int]:
-    """Version, number of entries and the position of the checksum, which has been verified."""
+def check_frame(data: bytes, *, verified: bool = False) -> tuple[int, int, int]:
+    """Version, number of entries and the position of the checksum, which is verified unless it was before."""
     end = len(data) - OID_BYTES
     if end < _HEADER.size:
         raise DamagedIndex(f"index is truncated to {len(data)} bytes")
@@ -142,7 +147,7 @@ def check_frame(data: bytes) -> tuple[int, int, int]:
         raise DamagedIndex(f"index signature is {signature!r}")
     if version not in (2, 3):
         raise DamagedIndex(f"index version {version} is not supported")
-    if sha256(memoryview(data)[:end]).digest() != data[end:]:
+    if not verified and sha256(memoryview(data)[:end]).digest() != data[end:]:
         raise DamagedIndex("index checksum does not match")
     return version, count, end
 
@@ -156,11 +161,11 @@ def _parse_entries(data: bytes, count: int, version: int) -> tuple[Entries, int,
         name_start = start + FIXED_BYTES
         flags = data[start + 72] << 8 | data[start + 73]
         extra = 0
-        if flags > _LONG_NAME:
+        if flags > LONG_NAME:
             extra = _extra_flags(data, name_start, flags, version)
             name_start += 2 if flags & _EXTENDED else 0
-            flags &= _LONG_NAME
-        name_end = name_start + flags if flags < _LONG_NAME else data.index(0, name_start + _LONG_NAME)
+            flags &= LONG_NAME
+        name_end = name_start + flags if flags < LONG_NAME else data.index(0, name_start + LONG_NAME)
         if data[name_end]:
             raise DamagedIndex("index entry does not end where it says")
         if extra & _INTENT_TO_ADD:
@@ -210,34 +215,59 @@ def write_index(path: Path, entries: Entries, cache_tree: bytes | None) -> None:
 
     The caller holds the lock of this index, so whatever lies at `<name>.lock` is left over from a crash.
     """
-    replace_index(path, _serialize(entries, cache_tree))
+    body = serialize(entries, cache_tree)
+    with NewIndex(path, body, sha256(body).digest()) as new:
+        new.publish()
 
 
-def replace_index(path: Path, body: bytes) -> bytes:
-    """Replace the index file by one with this content and its checksum, which is returned; see `write_index`."""
-    lock = path.with_name(path.name + ".lock")
-    # One that another member of a group left cannot be made ours.
-    lock.unlink(missing_ok=True)
-    descriptor = modes.create(lock, os.O_WRONLY | os.O_EXCL, modes.of(path.parent).file)
-    try:
-        with open(descriptor, "wb", buffering=0) as file:
-            checksum = sha256(body).digest()
-            _write_all(file.fileno(), body)
-            _write_all(file.fileno(), checksum)
-        lock.replace(path)
-    except BaseException:
-        lock.unlink(missing_ok=True)
-        raise
-    return checksum
+class NewIndex:
+    """An index file beside the one whose place it is to take; a context manager that removes it unless it does.
+
+    Written by then, but not visible: what its entries promise may still be on the way to the disk. See
+    `write_index` for the lock. Methods raise OSError.
+    """
+
+    def __init__(self, path: Path, body: bytes | memoryview, checksum: bytes) -> None:
+        self._path = path
+        self._file: Path | None = path.with_name(path.name + ".lock")
+        # One that another member of a group left cannot be made ours.
+        self._file.unlink(missing_ok=True)
+        descriptor = modes.create(self._file, os.O_WRONLY | os.O_EXCL, modes.of(path.parent).file)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                _write_all(file.fileno(), body)
+                _write_all(file.fileno(), checksum)
+        except BaseException:
+            self.discard()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def publish(self) -> None:
+        """Put it in its place, in one step."""
+        if self._file is not None:
+            self._file.replace(self._path)
+            self._file = None
+
+    def discard(self) -> None:
+        """Remove it, where it was not published."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+            self._file = None
 
 
-def _serialize(entries: Entries, cache_tree: bytes | None) -> bytes:
+def serialize(entries: Entries, cache_tree: bytes | None) -> bytes:
+    """The file that `write_index` writes, without its checksum."""
     parts = [index_header(len(entries))]
     append = parts.append
     for name in sorted(entries):
         length = len(name)
         append(entries[name])
-        append(_SHORT_FLAGS[length] if length < _LONG_NAME else _SHORT_FLAGS[_LONG_NAME])
+        append(_SHORT_FLAGS[length] if length < LONG_NAME else _SHORT_FLAGS[LONG_NAME])
         append(name)
         append(_PADDING[length % 8])
     if cache_tree is not None:
@@ -253,7 +283,7 @@ def index_header(count: int) -> bytes:
 def serialize_entry(name: bytes, record: bytes) -> bytes:
     """One entry as it stands in the file."""
     length = len(name)
-    return record + _SHORT_FLAGS[min(length, _LONG_NAME)] + name + _PADDING[length % 8]
+    return record + _SHORT_FLAGS[min(length, LONG_NAME)] + name + _PADDING[length % 8]
 
 
 def tree_extension(payload: bytes) -> bytes:
@@ -261,7 +291,7 @@ def tree_extension(payload: bytes) -> bytes:
     return b"TREE" + _WORD.pack(len(payload)) + payload
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

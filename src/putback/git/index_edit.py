@@ -11,20 +11,24 @@ tree; see `git.index`.
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from putback.git.index import (
     FIXED_BYTES,
     HEADER_BYTES,
+    LONG_NAME,
     RECORD_BYTES,
     DamagedIndex,
+    NewIndex,
     check_frame,
     index_header,
-    replace_index,
     serialize_entry,
     tree_extension,
 )
@@ -34,17 +38,22 @@ from putback.git.trees import MODE_TEXT, TREE_TEXT
 # Trees are edited by recursion; deeper ones are built anew, out of the paths.
 MAX_DEPTH = 100
 
+# To look at so many, all paths are taken apart at once.
+MANY_DIRECTORIES = 500
+
+# A position in the file, which is far below 4 GiB.
+_CUT = "I"
+
 Changes = Mapping[bytes, bytes | None]
 Items = dict[bytes, tuple[bytes, bytes]]
 
 
-@dataclass
-class CachedTree:
+class CachedTree(msgspec.Struct):
     """One directory of the TREE extension: the number of entries in and below it, its tree's id, what is below."""
 
     count: int = 0
     oid: bytes = b""
-    below: dict[bytes, CachedTree] = field(default_factory=dict)
+    below: dict[bytes, CachedTree] = {}
 
     def payload(self, name: bytes = b"") -> bytes:
         """The extension's content for this directory and all below."""
@@ -54,36 +63,69 @@ class CachedTree:
 
 
 class IndexEditor:
-    """An index file, cut into entries. `paths` are in order; `trees` is None where the file does not say.
+    """An index file, cut into entries. `trees` is None where the file does not say.
 
-    `checksum` is the file's own, at its end.
+    `checksum` is the file's own, at its end. `cuts` says where the entries begin, and where the last one ends,
+    in a form that can be kept: with it the next editor of the same file need not look for them.
     """
 
-    def __init__(self, data: bytes) -> None:
-        version, count, end = check_frame(data)
+    def __init__(self, data: bytes, cuts: bytes = b"", *, verified: bool = False) -> None:
+        """`verified` says that `data` was compared with its checksum. Raises DamagedIndex."""
+        version, count, end = check_frame(data, verified=verified)
         if version != 2:
             raise DamagedIndex(f"index version {version} has no fixed cuts")
-        self._data = data
+        self._data, self._end = data, end
         self.checksum = data[end:]
-        self.paths: list[bytes] = []
-        self._cuts: list[int] = []
+        self._paths: list[bytes] | None = None
+        self._cuts = _unpack(cuts, count)
         try:
-            position = self._cut(count)
+            position = self._cuts[-1] if self._cuts else self._cut(count)
             self.trees = _cached_trees(data[position:end])
         except (IndexError, ValueError, struct.error) as error:
             raise DamagedIndex(f"index is malformed: {error}") from error
-        if any(low >= high for low, high in pairwise(self.paths)):
-            raise DamagedIndex("index entries are not sorted")
 
     @classmethod
     def read(cls, path: Path) -> IndexEditor:
         """Raises DamagedIndex and OSError, FileNotFoundError included."""
         return cls(path.read_bytes())
 
+    @classmethod
+    def blank(cls) -> IndexEditor:
+        """The index of nothing."""
+        body = index_header(0)
+        return cls(body + sha256(body).digest())
+
+    def __len__(self) -> int:
+        """The number of entries."""
+        return len(self._cuts) - 1
+
+    @property
+    def cuts(self) -> bytes:
+        table = self._cuts.tobytes()
+        return sha256(table).digest() + table
+
+    @property
+    def paths(self) -> list[bytes]:
+        """All paths, in order."""
+        if self._paths is None:
+            self._paths = [self._path(at) for at in range(len(self))]
+        return self._paths
+
+    def _path(self, at: int) -> bytes:
+        data, start = self._data, self._cuts[at] + FIXED_BYTES
+        length = data[start - 2] << 8 | data[start - 1]
+        return data[start : start + length if length < LONG_NAME else data.index(0, start + length)]
+
+    def _find(self, path: bytes, first: int = 0) -> int:
+        """Where a path stands or would have to stand, from the entry `first` on."""
+        if self._paths is not None:
+            return bisect_left(self._paths, path, first)
+        return bisect_left(range(len(self)), path, first, key=self._path)
+
     def record(self, path: bytes) -> bytes | None:
         """The record of a path, None where the index lacks it."""
-        at = bisect_left(self.paths, path)
-        if at == len(self.paths) or self.paths[at] != path:
+        at = self._find(path)
+        if at == len(self) or self._path(at) != path:
             return None
         return self._data[self._cuts[at] : self._cuts[at] + RECORD_BYTES]
 
@@ -92,22 +134,36 @@ class IndexEditor:
         for path, start in zip(self.paths, self._cuts, strict=False):
             yield path, self._data[start : start + RECORD_BYTES]
 
-    def write(self, path: Path, changes: Changes, payload: bytes, trees: CachedTree | None) -> IndexEditor:
-        """Put an index file at `path` with the changes made; None removes an entry. Raises OSError.
+    def files_in(self, prefix: bytes) -> Iterator[bytes]:
+        """The paths of the files directly in a directory; `prefix` ends with a slash, or is empty for the root."""
+        at = self._find(prefix)
+        while at < len(self):
+            path = self._path(at)
+            if not path.startswith(prefix):
+                return
+            slash = path.find(b"/", len(prefix))
+            if slash < 0:
+                yield path
+                at += 1
+            else:
+                # The first path that is not in the directory below: "0" comes after "/".
+                at = self._find(path[:slash] + b"0", at)
 
-        `payload` is what the file is to say of its trees, `trees` the same, where that is known. Returns what
-        reading that file would give; this index is as it was.
+    def changed(self, changes: Changes, payload: bytes, trees: CachedTree | None) -> IndexEditor:
+        """The index with the changes made; None removes an entry. This index is as it was.
+
+        `payload` is what the new one is to say of its trees, `trees` the same, where that is known.
         """
         view = memoryview(self._data)
         parts: list[bytes | memoryview] = [b""]
         paths: list[bytes] = []
-        cuts: list[int] = []
+        cuts = array(_CUT)
         done = 0
         end = HEADER_BYTES
         for name in sorted(changes):
             record = changes[name]
-            at = bisect_left(self.paths, name, done)
-            present = at < len(self.paths) and self.paths[at] == name
+            at = self._find(name, done)
+            present = at < len(self) and self._path(at) == name
             end = self._keep(done, at, end, paths, cuts)
             parts.append(view[self._cuts[done] : self._cuts[at]])
             done = at + present
@@ -117,26 +173,35 @@ class IndexEditor:
                 paths.append(name)
                 cuts.append(end)
                 end += len(entry)
-        cuts.append(self._keep(done, len(self.paths), end, paths, cuts))
+        cuts.append(self._keep(done, len(self), end, paths, cuts))
         parts.append(view[self._cuts[done] : self._cuts[-1]])
         parts.append(tree_extension(payload))
-        parts[0] = index_header(len(paths))
-        return self._successor(b"".join(parts), path, paths, cuts, trees)
+        parts[0] = index_header(len(cuts) - 1)
+        body = b"".join(parts)
+        made = object.__new__(IndexEditor)
+        made.checksum = sha256(body).digest()
+        made._paths = None if self._paths is None else paths
+        made._data, made._end = body, len(body)
+        made._cuts, made.trees = cuts, trees
+        return made
 
-    def _keep(self, first: int, last: int, start: int, paths: list[bytes], cuts: list[int]) -> int:
+    def _keep(self, first: int, last: int, start: int, paths: list[bytes], cuts: array[int]) -> int:
         """Add the entries from `first` to before `last`, from the position `start` on; returns where they end."""
-        paths += self.paths[first:last]
+        if self._paths is not None:
+            paths += self._paths[first:last]
+        kept = self._cuts[first:last]
         shift = start - self._cuts[first]
-        cuts += [cut + shift for cut in self._cuts[first:last]] if shift else self._cuts[first:last]
+        cuts.extend(array(_CUT, [cut + shift for cut in kept]) if shift else kept)
         return self._cuts[last] + shift
 
-    def _successor(
-        self, body: bytes, path: Path, paths: list[bytes], cuts: list[int], trees: CachedTree | None
-    ) -> IndexEditor:
-        made = object.__new__(IndexEditor)
-        made.checksum = replace_index(path, body)
-        made._data, made.paths, made._cuts, made.trees = body, paths, cuts, trees
-        return made
+    def beside(self, path: Path) -> NewIndex:
+        """Write the index beside the file that it is to replace. Raises OSError."""
+        return NewIndex(path, memoryview(self._data)[: self._end], self.checksum)
+
+    def write(self, path: Path) -> None:
+        """Put the index at `path`. Raises OSError."""
+        with self.beside(path) as new:
+            new.publish()
 
     def listing(self, tree: CachedTree, prefix: bytes, at: int) -> tuple[Items, dict[bytes, int]]:
         """What the tree of the directory `prefix` holds, whose entries begin with number `at`, in tree order.
@@ -146,12 +211,13 @@ class IndexEditor:
         """
         items: Items = {}
         starts: dict[bytes, int] = {}
-        paths, cuts, data, cut = self.paths, self._cuts, self._data, len(prefix)
+        path_of = self._path if self._paths is None else self._paths.__getitem__
+        cuts, data, cut = self._cuts, self._data, len(prefix)
         end = at + tree.count
-        if tree.count and not (end <= len(paths) and paths[at][:cut] == paths[end - 1][:cut] == prefix):
+        if tree.count and not (end <= len(self) and path_of(at)[:cut] == path_of(end - 1)[:cut] == prefix):
             raise ValueError(f"the index does not hold {prefix!r} as it says")
         while at < end:
-            path = paths[at]
+            path = path_of(at)
             slash = path.find(b"/", cut)
             if slash < 0:
                 start = cuts[at]
@@ -169,20 +235,34 @@ class IndexEditor:
         return items, starts
 
     def _cut(self, count: int) -> int:
-        """Find where the entries begin; returns where the last one ends."""
+        """Find where the entries begin, and check that they are in order; returns where the last one ends."""
         data, start = self._data, HEADER_BYTES
+        paths: list[bytes] = []
+        cuts: list[int] = []
         for _ in range(count):
             length = data[start + RECORD_BYTES] << 8 | data[start + RECORD_BYTES + 1]
             name = start + FIXED_BYTES
-            if length >= 0xFFF:
-                if length > 0xFFF:
+            if length >= LONG_NAME:
+                if length > LONG_NAME:
                     raise DamagedIndex("index entry has flags that ours never have")
                 length = data.index(0, name + length) - name
-            self.paths.append(data[name : name + length])
-            self._cuts.append(start)
+            paths.append(data[name : name + length])
+            cuts.append(start)
             start += (FIXED_BYTES + length + 8) & ~7
-        self._cuts.append(start)
+        cuts.append(start)
+        if any(low >= high for low, high in pairwise(paths)):
+            raise DamagedIndex("index entries are not sorted")
+        self._paths, self._cuts = paths, array(_CUT, cuts)
         return start
+
+
+def _unpack(cuts: bytes, count: int) -> array[int]:
+    """What `IndexEditor.cuts` holds for an index of `count` entries; empty where it is not whole."""
+    table = array(_CUT)
+    digest, kept = cuts[:OID_BYTES], cuts[OID_BYTES:]
+    if len(kept) == (count + 1) * table.itemsize and sha256(kept).digest() == digest:
+        table.frombytes(kept)
+    return table
 
 
 def is_deep(changes: Changes) -> bool:
@@ -207,12 +287,13 @@ def edit_trees(index: IndexEditor, changes: Changes) -> tuple[CachedTree, list[t
             wanted.setdefault(directory[:cut], set()).add(directory[cut:-1])
             directory = directory[:cut]
     assert index.trees is not None
+    if len(wanted) > MANY_DIRECTORIES:
+        _ = index.paths  # once for all
     edit = _Edit(index, grouped, wanted, [])
     return edit.make(index.trees, b"", 0), edit.objects
 
 
-@dataclass
-class _Edit:
+class _Edit(msgspec.Struct):
     """One edit. `grouped` has the changes by directory (with its slash), `wanted` the directories to go into."""
 
     index: IndexEditor

@@ -11,7 +11,7 @@ mode that no file of ours has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.objectid import object_id
@@ -21,8 +21,7 @@ TREE_TEXT = b"40000 "
 MODE_TEXT = {mode.to_bytes(4, "big"): b"%o " % mode for mode in (REGULAR, EXECUTABLE, SYMLINK)}
 
 
-@dataclass(frozen=True, slots=True)
-class Trees:
+class Trees(msgspec.Struct, frozen=True):
     """The root's raw id, every tree as (raw id, content) with the root last, and the TREE payload."""
 
     root: bytes

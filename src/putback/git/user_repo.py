@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+import msgspec
 
 from putback.errors import PutbackError
 from putback.fs import modes
@@ -27,8 +28,7 @@ _ID = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64})\n")
 _SMALL = 4096
 
 
-@dataclass(frozen=True)
-class UserRepository:
+class UserRepository(msgspec.Struct, frozen=True):
     """The repository whose work tree is `root`; `git_dir` is what stands there as `.git`."""
 
     root: bytes
@@ -99,8 +99,7 @@ class UserRepository:
         return None if ref is None else Repository(head=ref[1].decode(), branch=head[2].decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where the user's repository stands: known, or being found out."""
 
     known: Repository | None

@@ -16,7 +16,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from putback import seams
 from putback.errors import Cancelled, FailedError, IntegrityError, PutbackError, StorageError, UnsafePath
@@ -40,8 +41,7 @@ class Drifted(Exception):
     """A target is not what the plan says any more."""
 
 
-@dataclass
-class Applier:
+class Applier(msgspec.Struct, dict=True):
     """One application of one plan. `content` gives the bytes behind a digest, checked.
 
     `read` has what the safety capture read at some paths, with the stat data from before that. `verified` has the
@@ -53,14 +53,14 @@ class Applier:
     token: str
     content: Callable[[str], Iterator[bytes]]
     progress: Progress
-    read: Mapping[RelPath, tuple[Node, os.stat_result]] = field(default_factory=dict)
-    outcomes: dict[RelPath, Outcome] = field(default_factory=dict)
-    touched: set[RelPath] = field(default_factory=set)
-    verified: dict[RelPath, os.stat_result] = field(default_factory=dict)
-    _looks: dict[RelPath, Look] = field(default_factory=dict)
-    _opened: dict[RelPath, int] = field(default_factory=dict)
-    _parents: set[RelPath | None] = field(default_factory=set)
-    _same_file: set[RelPath] = field(default_factory=set)
+    read: Mapping[RelPath, tuple[Node, os.stat_result]] = {}
+    outcomes: dict[RelPath, Outcome] = {}
+    touched: set[RelPath] = set()
+    verified: dict[RelPath, os.stat_result] = {}
+    _looks: dict[RelPath, Look] = {}
+    _opened: dict[RelPath, int] = {}
+    _parents: set[RelPath | None] = set()
+    _same_file: set[RelPath] = set()
     _failed: bool = False
 
     def __post_init__(self) -> None:

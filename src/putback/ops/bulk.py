@@ -17,7 +17,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Queue
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from putback.errors import Cancelled
 from putback.git.objectid import Kind
@@ -51,7 +53,7 @@ class Writer(Protocol):
     def add_stream(self, kind: Kind, oid: bytes, size: int, blocks: Iterable[bytes]) -> bool: ...
 
 
-class _Blob(NamedTuple):
+class _Blob(msgspec.Struct, frozen=True):
     """An object to be written, and the outcome that is true then."""
 
     stored: Stored
@@ -126,7 +128,7 @@ class _Target:
 
     def _shorten(self, content: Content, new: set[bytes]) -> Stored | _Blob:
         """What has to be written of a content if it is one of the new ones, which it ceases to be."""
-        stored, data = content
+        stored, data = content.stored, content.data
         if stored.oid not in new:
             return stored
         new.remove(stored.oid)

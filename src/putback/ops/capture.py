@@ -11,7 +11,6 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
@@ -38,16 +37,14 @@ from putback.version import __version__
 TRIES = 3
 
 
-@dataclass(frozen=True)
-class Last:
+class Last(msgspec.Struct, frozen=True):
     """What the last capture was taken with: the state as it was kept, and the rules that were in force."""
 
     state: ScanState
     rules: IgnoreRules
 
 
-@dataclass
-class Capturer:
+class Capturer(msgspec.Struct):
     """Takes captures of one workspace; whoever uses it holds the workspace's lock.
 
     `git` is bound to the private repository, the work tree and the private index. `early` is the answer to the
@@ -95,7 +92,7 @@ class Capturer:
         scan = Scanner(
             self.where,
             self.git,
-            self.intake.held,
+            self.intake,
             self.repository,
             self.settings.capture.include,
             self.settings.capture.exclude,
@@ -124,9 +121,7 @@ class Capturer:
 
     def keep(self, kept: ScanState) -> None:
         """Keep a state that belongs to the index as it is now. Raises StorageError."""
-        # What was loaded belongs to the index as it was found, and stays so where that was not even read since.
-        known = self.intake.checksum() or kept.index_checksum
-        kept.index_checksum = known or state.index_checksum(self.where.index)
+        self.intake.bind(kept)
         try:
             state.save(self.where.state, kept)
         except OSError as error:
@@ -161,7 +156,7 @@ class Capturer:
                 if here is not None and stat.S_ISDIR(here.st_mode):
                     directories[path] = here.st_mode & 0o777
         if not added and not dropped:
-            return replace(whole, record=record, directories=directories)
+            return msgspec.structs.replace(whole, record=record, directories=directories)
         tree, taken = self.intake.tree_with(added, dropped)
         if taken.not_covered:
             first = taken.not_covered[0]

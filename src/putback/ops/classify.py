@@ -6,7 +6,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from putback import paths
 from putback.config import Settings
@@ -18,15 +19,14 @@ from putback.records.capture import NotCovered, Reason
 from putback.store.layout import Store
 
 
-@dataclass
-class Candidates:
+class Candidates(msgspec.Struct):
     """Candidates by what becomes of them. `bytes` is the size of all files to store."""
 
-    store: list[RelPath] = field(default_factory=list)
+    store: list[RelPath] = []
     bytes: int = 0
-    drop: list[RelPath] = field(default_factory=list)
-    not_covered: list[NotCovered] = field(default_factory=list)
-    waiting: list[RelPath] = field(default_factory=list)
+    drop: list[RelPath] = []
+    not_covered: list[NotCovered] = []
+    waiting: list[RelPath] = []
 
 
 def classify(

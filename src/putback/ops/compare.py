@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from putback import paths
 from putback.errors import MalformedId, UnsafePath
@@ -18,13 +19,11 @@ from putback.paths import RelPath, quote
 from putback.records.capture import Capture, Purpose
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause, Entry, EntryKind
-from putback.records.plan import Policy
 from putback.records.receipt import Receipt
 from putback.store.captures import StoredCapture, View
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """The difference of two trees. `before` and `after` say in words what they are.
 
     `patch` is a unified diff in git's form, as bytes, where it was asked for; `stat` has (path, added lines,
@@ -38,8 +37,7 @@ class Comparison:
     stat: tuple[tuple[RelPath, int | None, int | None], ...] = ()
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     """One entry of the history (None for a capture without one), its capture's record, and what a span changed.
 
     A run that kept digests alone has no capture; a run whose evidence is there has a receipt.
@@ -102,7 +100,7 @@ def holdings(session: Session, asked: str, below: RelPath | None) -> dict[RelPat
     return {path: nodes[path] for path in sorted(nodes) if below is None or paths.within(path, {below})}
 
 
-def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> tuple[Target, Policy]:
+def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> Target:
     """What `restore ASKED PATH…` aims at. Raises UnsafePath for a path that nothing knows."""
     ends = split_range(asked)
     if ends is not None:
@@ -120,7 +118,7 @@ def restore_target(session: Session, asked: str, scope: frozenset[RelPath]) -> t
             title = goal.record.message or str(goal.record.purpose)
             target = Target(goal=goal, recorded=None, of=full, message=f"restored {full[:12]}: {title}")
     _check_scope(session, target, scope)
-    return target, Policy.OVERWRITE if target.recorded is None else Policy.REFUSE
+    return target
 
 
 def _check_scope(session: Session, target: Target, scope: frozenset[RelPath]) -> None:

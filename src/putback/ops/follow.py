@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
@@ -30,8 +29,7 @@ from putback.store.captures import TreeState
 _TELLING = (b".gitignore", b".gitmodules", b".gitattributes")
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True):
     """What is known of a restore: the state before it, the plan, and of each file that it put somewhere the stat
     data from when it was read back."""
 
@@ -64,7 +62,7 @@ def follow(capturer: Capturer, known: Followed) -> TreeState | None:
         repository=None if standing is None else standing.result(),
         examined=tuple(AtPath.at(path) for path in sorted(step.raw for step in known.made.steps)),
     )
-    return replace(
+    return msgspec.structs.replace(
         known.before,
         record=record,
         files_tree=kept.files_tree,

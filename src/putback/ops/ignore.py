@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from putback.errors import StorageError
 from putback.fs.durable import write_cache
@@ -23,16 +24,14 @@ from putback.paths import RelPath, fault
 _SOME = frozenset({0, 1})
 
 
-@dataclass
-class Verdict:
+class Verdict(msgspec.Struct):
     """Of the paths that were asked about: the ignored ones, and those that the configuration excludes."""
 
-    ignored: set[RelPath] = field(default_factory=set)
-    excluded: set[RelPath] = field(default_factory=set)
+    ignored: set[RelPath] = set()
+    excluded: set[RelPath] = set()
 
 
-@dataclass(frozen=True)
-class IgnoreRules:
+class IgnoreRules(msgspec.Struct, frozen=True):
     """The rules in force for one capture. `git` is bound to the private repository and the work tree."""
 
     git: Git

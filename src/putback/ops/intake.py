@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from hashlib import sha256
+from typing import cast
+
+import msgspec
 
 from putback import seams
 from putback.errors import IntegrityError, StorageError
+from putback.fs.durable import meanwhile
 from putback.fs.root import Root
-from putback.git.index import DamagedIndex, make_record, record_size, write_index
+from putback.git.index import DamagedIndex, make_record, record_size, tree_part
 from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, is_deep, read_trees
 from putback.git.loose import LooseWriter
-from putback.git.objectid import Kind
+from putback.git.objectid import OID_BYTES, Kind
 from putback.git.packs import PackWriter
 from putback.git.present import Present
 from putback.git.trees import build_trees
 from putback.ops import bulk
-from putback.ops.state import ScanState, forget_file, remember_file, says_more
+from putback.ops.state import ScanState, forget_file, load, remember_file, says_more
 from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
@@ -38,16 +42,15 @@ Changes = dict[bytes, bytes | None]
 Known = Callable[[Sequence[bytes]], set[bytes]]
 
 
-@dataclass
-class Taken:
+class Taken(msgspec.Struct):
     """What became of the files to be taken in: index records (None: not there), telling stat data, the rest."""
 
-    changes: Changes = field(default_factory=dict)
-    found: dict[RelPath, os.stat_result] = field(default_factory=dict)
-    not_covered: list[NotCovered] = field(default_factory=list)
+    changes: Changes = {}
+    found: dict[RelPath, os.stat_result] = {}
+    not_covered: list[NotCovered] = []
 
 
-class _Trees(NamedTuple):
+class _Trees(msgspec.Struct, frozen=True):
     """The trees of an index: the root's raw id, the TREE payload, the same in memory where it is not deep, and the
     tree objects (raw id, content) that may be new."""
 
@@ -57,13 +60,14 @@ class _Trees(NamedTuple):
     objects: list[tuple[bytes, bytes]]
 
 
-@dataclass
-class Intake:
+class Intake(msgspec.Struct):
     """The way into one workspace's index and store; whoever uses it holds the workspace's lock.
 
     Without `contents` files are read and hashed, and only trees are kept. `stored_bytes` counts what went into
     the store through this object, before compression. `seen` has what was read and stored, of the first
-    `MOST_SEEN` files since somebody asked for it with a mapping.
+    `MOST_SEEN` files since somebody asked for it with a mapping. `_file` is the index file, once it was read and
+    checked, and `_cuts` what is known of it, until somebody looks into it. From when `seen` was asked for,
+    `_first` is the index as it was before its first change, and `_moved` has the paths that were changed since.
     """
 
     where: WorkspacePaths
@@ -73,13 +77,19 @@ class Intake:
     stored_bytes: int = 0
     seen: dict[RelPath, bulk.Stored] | None = None
     _index: IndexEditor | None = None
+    _first: IndexEditor | None = None
+    _moved: set[bytes] = set()
+    _file: bytes = b""
+    _cuts: bytes = b""
 
     @property
     def index(self) -> IndexEditor | None:
         """The private index; None where there is none that can be used."""
         if self._index is None:
+            file, self._file = self._file, b""
             try:
-                self._index = IndexEditor.read(self.where.index)
+                data = file or self.where.index.read_bytes()
+                self._index = IndexEditor(data, self._cuts, verified=bool(file))
             except FileNotFoundError:
                 return None
             except (DamagedIndex, OSError):
@@ -88,11 +98,30 @@ class Intake:
 
     def forget(self) -> None:
         """The index file may have changed; read it again when it is next wanted."""
-        self._index = None
+        self._index, self._file, self._cuts = None, b"", b""
+        self._first, self._moved = None, set()
 
-    def checksum(self) -> bytes:
-        """The checksum of the private index, where it is in memory; else empty."""
-        return b"" if self._index is None else self._index.checksum
+    def load_state(self) -> ScanState | None:
+        """What the last scan learned, where it belongs to the index file as it is now; reads and checks that."""
+        try:
+            file = self.where.index.read_bytes()
+        except OSError:
+            return None
+        checksum = file[-OID_BYTES:]
+        if sha256(memoryview(file)[:-OID_BYTES]).digest() != checksum:
+            return None
+        kept = load(self.where.state, checksum)
+        if self._index is None:
+            self._file, self._cuts = file, b"" if kept is None else kept.index_cuts
+        return kept
+
+    def bind(self, kept: ScanState) -> None:
+        """Note in a state that it belongs to the index as it is now.
+
+        What was loaded belongs to the index as it was found, and stays so where nobody looked into that since.
+        """
+        if self._index is not None:
+            kept.index_checksum, kept.index_cuts = self._index.checksum, self._index.cuts
 
     def holds(self, path: RelPath) -> bool:
         """Whether a path is in the private index."""
@@ -101,6 +130,11 @@ class Intake:
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
         return set() if self.index is None else set(cast("list[RelPath]", self.index.paths))
+
+    def held_in(self, directory: RelPath) -> set[RelPath]:
+        """The paths in the private index that lie directly in a directory; empty for the root."""
+        prefix = directory + b"/" if directory else b""
+        return set() if self.index is None else set(cast("Iterator[RelPath]", self.index.files_in(prefix)))
 
     def records(self) -> dict[RelPath, bytes]:
         """The records of all files in the private index."""
@@ -145,13 +179,17 @@ class Intake:
         self._count(kept, taken, index)
         trees = self._trees(index, taken.changes)
         self._add_trees(writer, known, trees.objects)
-        self._finish(writer)
-        seams.reach("capture.objects")
-        if index is None:
-            self.forget()
-            write_index(self.where.index, _present(taken.changes), trees.payload)
-        else:
-            self._index = index.write(self.where.index, taken.changes, trees.payload, trees.known)
+        with ExitStack() as stack:
+            with meanwhile(lambda: self._finish(writer)):
+                base = IndexEditor.blank() if index is None else index
+                changed = base.changed(taken.changes, trees.payload, trees.known)
+                new = stack.enter_context(changed.beside(self.where.index))
+            seams.reach("capture.objects")
+            new.publish()
+        if self.seen is not None:
+            self._first = index if self._first is None else self._first
+            self._moved |= taken.changes.keys()
+        self._index = changed
         return trees.root.hex()
 
     def tree_with(self, added: Sequence[RelPath], dropped: Iterable[RelPath] = ()) -> tuple[str, Taken]:
@@ -200,7 +238,10 @@ class Intake:
 
     def _trees(self, index: IndexEditor | None, changes: Changes) -> _Trees:
         """The trees of the index with the changes made."""
-        few = index is not None and 2 * len(changes) < len(index.paths) and not is_deep(changes)
+        first = self._first
+        if first is not None and first.trees is not None and self._is_like(first, changes):
+            return _Trees(first.trees.oid, first.trees.payload(), first.trees, [])
+        few = index is not None and 2 * len(changes) < len(index) and not is_deep(changes)
         if few and index is not None and index.trees is not None:
             known, made = edit_trees(index, changes)
             return _Trees(known.oid, known.payload(), known, made)
@@ -212,6 +253,15 @@ class Intake:
                 entries[path] = record
         trees = build_trees(entries)
         return _Trees(trees.root, trees.cache_tree, read_trees(trees.cache_tree), trees.objects)
+
+    def _is_like(self, first: IndexEditor, changes: Changes) -> bool:
+        """Whether the changes give every path the mode and the content again that it had in an earlier index."""
+        index = self.index
+        for path in self._moved | changes.keys():
+            now = changes[path] if path in changes or index is None else index.record(path)
+            if tree_part(now) != tree_part(first.record(path)):
+                return False
+        return True
 
     def _add_trees(self, writer: bulk.Writer, known: Known | None, trees: list[tuple[bytes, bytes]]) -> None:
         present = set() if known is None else known([oid for oid, _ in trees])
@@ -291,7 +341,3 @@ class _Failures:
             raise StorageError(f"cannot write the store: {words}", hint=NOTHING_PUBLISHED) from error
         if isinstance(error, ValueError):
             raise IntegrityError(f"the tree changed while it was captured: {error}") from error
-
-
-def _present(changes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
-    return {path: record for path, record in changes.items() if record is not None}

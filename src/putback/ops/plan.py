@@ -7,15 +7,15 @@ there, is it restored, recreated, removed, refused or left alone?
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from putback.paths import RelPath, parents, text, within
 from putback.records.change import Change, Kind, Node
 from putback.records.plan import Action, Declined, Outcome, Plan, Policy, Status, Step
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What a plan is made from.
 
     `changes` say, per path, what the record says is there (`before`) and what should be there (`after`). `now`

@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
 
 from putback.errors import Cancelled
 from putback.fs.place import STILL_CLOCK_NS, differ, is_young
@@ -48,7 +50,7 @@ class Opener(Protocol):
     def lstat(self, path: bytes) -> os.stat_result: ...
 
 
-class Stored(NamedTuple):
+class Stored(msgspec.Struct, frozen=True):
     """The content is in the store; `st` was taken before it was read, `mode` is git's."""
 
     path: bytes
@@ -57,13 +59,13 @@ class Stored(NamedTuple):
     mode: int
 
 
-class Missing(NamedTuple):
+class Missing(msgspec.Struct, frozen=True):
     """Neither a file nor a link is there (any more)."""
 
     path: bytes
 
 
-class NotCovered(NamedTuple):
+class NotCovered(msgspec.Struct, frozen=True):
     """Something is there that the capture does not hold; `size` is 0 where it could not be asked."""
 
     path: bytes
@@ -75,14 +77,14 @@ class NotCovered(NamedTuple):
 Outcome = Stored | Missing | NotCovered
 
 
-class Content(NamedTuple):
+class Content(msgspec.Struct, frozen=True):
     """What a file or a link holds; `stored` becomes true when the caller has stored `data`."""
 
     stored: Stored
     data: bytes
 
 
-class Large(NamedTuple):
+class Large(msgspec.Struct, frozen=True):
     """A file that is too large to be read whole, and has to go through `Source.stream`."""
 
     path: bytes

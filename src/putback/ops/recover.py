@@ -8,7 +8,6 @@ is found out by digest, and nothing is written until somebody chooses.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import msgspec
 
@@ -22,7 +21,7 @@ from putback.paths import RelPath
 from putback.records.change import Change, Kind, Node
 from putback.records.history import Cause
 from putback.records.journal import Started
-from putback.records.plan import Outcome, Plan, Policy, Status, Step
+from putback.records.plan import Outcome, Plan, Status, Step
 
 
 class Standing(enum.StrEnum):
@@ -42,8 +41,7 @@ class Choice(enum.StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True)
-class Interrupted:
+class Interrupted(msgspec.Struct, frozen=True):
     """An interrupted restore: what it was about to do, where each path stands, and what is there."""
 
     started: Started
@@ -104,7 +102,7 @@ def resolve(session: Session, choice: Choice) -> Restored:
         target = span_target(session, kept.entry, Cause.UNDO, message)
     else:
         target = _remainder(session, interrupted, message)
-    done = restore.carry_out(session, restore.prepare(session, target, Options(policy=Policy.REFUSE)))
+    done = restore.carry_out(session, restore.prepare(session, target, Options()))
     foreign = tuple(
         Outcome.at(path, status=Status.REFUSED, reason="neither as before nor as after; left as it is")
         for path, standing in standings.items()

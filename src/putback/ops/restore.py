@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -37,8 +36,7 @@ from putback.store import captures
 from putback.store.captures import TreeState, View
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What the workspace is to become.
 
     `goal` is the capture to go to. For a span `recorded` is the capture that the tree should still be like; for
@@ -55,13 +53,18 @@ class Target:
     explicit: tuple[Change, ...] | None = None
     refused: tuple[Declined, ...] = ()
 
+    def policy(self, *, force: bool) -> Policy:
+        """A snapshot overwrites and reports. A span refuses each path that changed since, unless `force`."""
+        if self.recorded is None and self.explicit is None:
+            return Policy.OVERWRITE
+        return Policy.FORCE if force else Policy.REFUSE
 
-@dataclass(frozen=True)
-class Options:
-    """How a restore is done. `exact` also removes what no capture held before."""
+
+class Options(msgspec.Struct, frozen=True):
+    """How a restore is done. `force` is for spans; `exact` also removes what no capture held before."""
 
     scope: frozenset[RelPath] = frozenset()
-    policy: Policy = Policy.OVERWRITE
+    force: bool = False
     exact: bool = False
 
 
@@ -88,8 +91,7 @@ class Restored(msgspec.Struct, frozen=True):
         return any(outcome.status in (Status.REFUSED, Status.FAILED) for outcome in self.outcomes)
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Everything that is decided before the first effect. `now` is stored, but not yet a capture."""
 
     target: Target
@@ -112,7 +114,7 @@ def prepare(session: Session, target: Target, options: Options) -> Prepared:
         Wanted(
             changes=wanted,
             now=survey.found,
-            policy=options.policy,
+            policy=target.policy(force=options.force),
             unheld=survey.unheld,
             kept=_kept(session, target, options, state, wanted),
             hidden=hidden,

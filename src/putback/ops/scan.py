@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from putback.errors import IntegrityError, StorageError
 from putback.fs.filesystem import reliable_directory_times
@@ -20,6 +20,7 @@ from putback.git.index import record_size, same_stat
 from putback.git.user_repo import UserRepository, split_paths
 from putback.ops import ignore, state
 from putback.ops.ignore import IgnoreRules
+from putback.ops.intake import Intake
 from putback.ops.state import DirectoryFacts, ScanState, Signature, remember_file, settled, signature
 from putback.ops.walk import Walk
 from putback.paths import RelPath, fault, parents, within
@@ -27,11 +28,13 @@ from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
 from putback.store.layout import WorkspacePaths
 
+# To ask for so many paths, all are taken out of the index at once.
+MANY = 1_000
+
 _HARMLESS = (FileNotFoundError, NotADirectoryError)
 
 
-@dataclass
-class Scan:
+class Scan(msgspec.Struct):
     """What a scan found. Paths may be gone again by the time anybody looks.
 
     `changed` are files in the index that look different now, `new` are files that are not in it, `left` are
@@ -51,16 +54,15 @@ class Scan:
     fresh: bool
 
 
-@dataclass
-class Scanner:
-    """One scan of one workspace. `paths_held` gives the paths in the private index, on demand.
+class Scanner(msgspec.Struct, dict=True):
+    """One scan of one workspace. `intake` knows the private index, and what the last scan learned.
 
     `git` is bound to the private repository, the work tree and the private index.
     """
 
     where: WorkspacePaths
     git: Git
-    paths_held: Callable[[], set[RelPath]]
+    intake: Intake
     repository: UserRepository | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
@@ -79,7 +81,7 @@ class Scanner:
 
     def _run(self, modified: Pending) -> Scan:
         began = time.time_ns()
-        kept = state.load(self.where.state, self.where.index)
+        kept = self.intake.load_state()
         last = kept if kept is not None else ScanState()
         rules = ignore.gather(self.git, self.where.excludes, self.repository, self.include, self.exclude)
         same_rules = last.rules_digest == rules.digest and self._rules_stand(last)
@@ -115,7 +117,7 @@ class Scanner:
     @cached_property
     def held(self) -> set[RelPath]:
         """All paths in the private index."""
-        return self.paths_held()
+        return self.intake.held()
 
     def _young(self, last: ScanState, began_ns: int) -> set[RelPath]:
         """Files that changed within the second in which they were last seen; those that are old now are let go."""
@@ -144,7 +146,7 @@ class Scanner:
             rules=rules,
             known=last.directories,
             known_began_ns=last.began_ns,
-            held=lambda: self.held,
+            held_in=self.intake.held_in,
             store_identity=identity,
             read_all=not reliable_directory_times(self.where.root),
             progress=self.progress,
@@ -198,7 +200,8 @@ class Scanner:
         candidates = {*walk.found, *map(RelPath, last.pending), *wanted}
         if not candidates:
             return []
-        return sorted(path for path in candidates if path not in self.held and fault(path) is None)
+        holds = self.intake.holds if len(candidates) < MANY else self.held.__contains__
+        return sorted(path for path in candidates if not holds(path) and fault(path) is None)
 
     def _left(
         self, walk: Walk, known: dict[bytes, DirectoryFacts], last: ScanState, wanted: set[RelPath]
@@ -206,7 +209,7 @@ class Scanner:
         """Files in the index that are out of scope now."""
         if known:
             gone = {RelPath(path) for path in last.tracked_ignored} - wanted
-            return sorted(path for path in gone if path in self.held) if gone else []
+            return sorted(filter(self.intake.holds, gone))
         found = {*walk.found, *wanted}
         out = _ignored(walk.facts) | frozenset(
             item.raw for item in walk.not_covered if item.reason is Reason.EXCLUDED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -29,8 +28,7 @@ from putback.store.layout import WorkspacePaths
 _NO_BOUND = 1 << 62
 
 
-@dataclass
-class Session:
+class Session(msgspec.Struct):
     """One workspace, open and locked. `git` is bound to the private repository, work tree and index."""
 
     where: WorkspacePaths
@@ -142,10 +140,10 @@ def without_contents(session: Session) -> Iterator[Session]:
     bound = session.git.on(place.store.git_dir, work_tree=place.root, index=place.index)
     with ObjectReader(bound) as reader:
         intake = Intake(place, session.root, session.progress, contents=False)
-        capturer = replace(
+        capturer = msgspec.structs.replace(
             session.capturer, where=place, git=bound, intake=intake, settings=unbounded(session.capturer.settings)
         )
-        yield replace(session, git=bound, reader=reader, capturer=capturer)
+        yield msgspec.structs.replace(session, git=bound, reader=reader, capturer=capturer)
 
 
 def unbounded(settings: Settings) -> Settings:

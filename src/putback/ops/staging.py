@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from putback.fs.durable import side_by_side
+from putback.fs.durable import Aside, side_by_side
 from putback.fs.place import Place
 from putback.fs.root import Root
 from putback.ops.leftovers import STAGED_PREFIX
@@ -15,7 +15,8 @@ from putback.paths import RelPath, parents
 from putback.records.change import Kind
 from putback.records.plan import Step
 
-# Files that are held open until they are made durable together; a process may have few descriptors.
+# Files that are held open until they are made durable together, while as many more are staged; a process may have
+# few descriptors.
 OPEN_FILES = 64
 
 
@@ -52,6 +53,7 @@ class Staging:
         self._content = content
         self._places: dict[RelPath, RelPath] = {}
         self._unsynced: list[int] = []
+        self._syncing: Aside | None = None
         self.inodes: set[tuple[int, int]] = set()
 
     def __contains__(self, path: RelPath) -> bool:
@@ -76,14 +78,12 @@ class Staging:
             del self._places[path]
             raise
         if len(self._unsynced) >= OPEN_FILES:
-            self.sync()
+            self._begin_sync()
 
     def sync(self) -> None:
-        """Make what was staged durable; side by side, so that the disk can serve many with one flush."""
-        try:
-            side_by_side(_sync, self._unsynced)
-        finally:
-            self._close()
+        """Wait until everything that was staged is durable. Raises OSError."""
+        self._begin_sync()
+        self._end_sync()
 
     def publish(self, path: RelPath, place: Place) -> None:
         """Rename the staged file of a target over what stands at its place. Raises OSError."""
@@ -92,7 +92,9 @@ class Staging:
 
     def discard(self) -> None:
         """Take away what was staged and not published."""
-        self._close()
+        with suppress(OSError):
+            self._end_sync()
+        _close(self._unsynced)
         for name in self._places.values():
             with suppress(OSError):
                 self._root.remove(name)
@@ -109,11 +111,27 @@ class Staging:
             self._unsynced.append(descriptor)
         self.inodes.add((found.st_dev, found.st_ino))
 
-    def _close(self) -> None:
-        for descriptor in self._unsynced:
-            os.close(descriptor)
-        self._unsynced.clear()
+    def _begin_sync(self) -> None:
+        """Make what was staged durable; side by side, so that the disk can serve many with one flush."""
+        self._end_sync()
+        descriptors, self._unsynced = self._unsynced, []
+        if descriptors:
+            self._syncing = Aside(lambda: _make_durable(descriptors))
+
+    def _end_sync(self) -> None:
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            syncing.wait()
 
 
-def _sync(descriptor: int) -> None:
-    os.fsync(descriptor)
+def _make_durable(descriptors: list[int]) -> None:
+    try:
+        side_by_side(os.fsync, descriptors)
+    finally:
+        _close(descriptors)
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+    descriptors.clear()

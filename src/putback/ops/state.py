@@ -6,7 +6,6 @@ dropped, and everything in it is found out anew.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from pathlib import Path
@@ -18,7 +17,7 @@ from putback.paths import RelPath
 
 Signature = tuple[int, ...]
 RACY_NS = 2_000_000_000
-_VERSION = 2
+_VERSION = 3
 
 
 class DirectoryFacts(msgspec.Struct, array_like=True):
@@ -38,12 +37,13 @@ class DirectoryFacts(msgspec.Struct, array_like=True):
 class ScanState(msgspec.Struct, array_like=True):
     """The whole state. Paths are relative; the root's own facts have the empty path.
 
-    Git compares times by the second. `young` has the exact signatures of files that could change again within
-    the second in which they were last seen.
+    `index_cuts` are those of `git.index_edit`, or empty. Git compares times by the second; `young` has the exact
+    signatures of files that could change again within the second in which they were last seen.
     """
 
     version: int = _VERSION
     index_checksum: bytes = b""
+    index_cuts: bytes = b""
     rules_digest: bytes = b""
     began_ns: int = 0
     directories: dict[bytes, DirectoryFacts] = {}
@@ -58,23 +58,13 @@ class ScanState(msgspec.Struct, array_like=True):
     files_tree: str = ""
 
 
-def index_checksum(index: Path) -> bytes:
-    """The checksum at the end of an index file; empty where there is none, or where it is not the file's."""
-    try:
-        data = index.read_bytes()
-    except OSError:
-        return b""
-    checksum = data[-32:]
-    return checksum if hashlib.sha256(memoryview(data)[:-32]).digest() == checksum else b""
-
-
-def load(path: Path, index: Path) -> ScanState | None:
-    """The state that belongs to `index`, or None."""
+def load(path: Path, checksum: bytes) -> ScanState | None:
+    """The state that belongs to the index with this checksum, or None."""
     try:
         state = msgspec.msgpack.decode(path.read_bytes(), type=ScanState)
     except (OSError, msgspec.DecodeError):
         return None
-    if state.version != _VERSION or state.index_checksum != index_checksum(index):
+    if state.version != _VERSION or state.index_checksum != checksum:
         return None
     return state
 

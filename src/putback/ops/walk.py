@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from putback.errors import RefusedError, StorageError
 from putback.ops.ignore import IgnoreRules
@@ -23,9 +24,9 @@ TOP = RelPath(b"")
 _FILE, _DIRECTORY, _SPECIAL = range(3)
 
 
-@dataclass
-class Walk:
-    """One walk. `known` is what the last one learned (empty: learn everything), `held` the files in the index.
+class Walk(msgspec.Struct, dict=True):
+    """One walk. `known` is what the last one learned (empty: learn everything), `held_in` tells which files
+    the index has directly in a directory.
 
     `read_all` distrusts unchanged directories, for file systems whose times cannot be relied on.
     """
@@ -34,14 +35,14 @@ class Walk:
     rules: IgnoreRules
     known: dict[bytes, DirectoryFacts]
     known_began_ns: int
-    held: Callable[[], set[RelPath]]
+    held_in: Callable[[RelPath], set[RelPath]]
     store_identity: tuple[int, int] | None
     read_all: bool
     progress: Progress
-    facts: dict[bytes, DirectoryFacts] = field(default_factory=dict)
-    found: list[RelPath] = field(default_factory=list)
-    not_covered: list[NotCovered] = field(default_factory=list)
-    unreadable: list[RelPath] = field(default_factory=list)
+    facts: dict[bytes, DirectoryFacts] = {}
+    found: list[RelPath] = []
+    not_covered: list[NotCovered] = []
+    unreadable: list[RelPath] = []
     rules_moved: bool = False
 
     def run(self) -> None:
@@ -95,7 +96,7 @@ class Walk:
         prefix = path + b"/" if path else b""
         below = frozenset(old.below) if old else frozenset()
         ignored = frozenset(old.ignored) if old else frozenset()
-        held = self.held() if self.known else frozenset()
+        held = self.held_in(path) if self.known else frozenset()
         try:
             with os.scandir(os.path.join(self.root, path) if path else self.root) as entries:
                 for entry in entries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -59,8 +58,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbi
         return Node(self.kind, self.mode, self.digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The difference of one path between two captures; None means that the path is absent there."""
 
     path: RelPath

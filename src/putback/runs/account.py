@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from putback import paths
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, record_mode, record_oid, record_size
@@ -123,8 +124,7 @@ def disclosure(started: RunStarted, ended: Exit, ignored: int, lacking: str, who
     return tuple(said)
 
 
-@dataclass(frozen=True)
-class Meanwhile:
+class Meanwhile(msgspec.Struct, frozen=True):
     """Ids of other runs that were at work while a run was, and of restores that were made since it began."""
 
     runs: tuple[str, ...]

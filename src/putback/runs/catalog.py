@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from putback.errors import PutbackError, UnknownId
-from putback.ops.session import Session
-from putback.records.run import Discipline
-from putback.runs import resume, unfinished
-from putback.runs.close import RunResult
-from putback.runs.evidence import Evidence
-from putback.runs.unfinished import Unfinished
-from putback.store.history import History, resolve
+from putback.runs import RECEIPT
 from putback.store.layout import WorkspacePaths
 
+# Most workspaces have no run that anything must be done about, and hardly a command is about runs.
 if TYPE_CHECKING:
+    from putback.ops.session import Session
+    from putback.runs.close import RunResult
+    from putback.runs.unfinished import Unfinished
     from putback.runs.verify import Check
 
-# Opens a session under the workspace's lock, for captures with contents or of digests alone.
-Opener = Callable[[bool], AbstractContextManager[Session]]
+    # Opens a session under the workspace's lock, for captures with contents or of digests alone.
+    Opener = Callable[[bool], AbstractContextManager[Session]]
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(msgspec.Struct, frozen=True):
     """The runs of the workspace at `where`."""
 
     where: WorkspacePaths
@@ -34,6 +32,8 @@ class Runs:
 
     def folder(self, asked: str) -> Path:
         """Where the documents of a run are. Raises MalformedId, UnknownId and AmbiguousId."""
+        from putback.store.history import History, resolve
+
         names = History(self.where.history).names()
         full = resolve(asked, names, [run.id for run in self.unfinished()])
         folder = self.where.runs / full
@@ -45,6 +45,7 @@ class Runs:
     def verify(self, asked: str) -> list[Check]:
         """Check the evidence of a run against itself and against the store."""
         from putback.runs import verify
+        from putback.runs.evidence import Evidence
         from putback.runs.witness import StoreWitness
 
         folder = self.folder(asked)
@@ -54,7 +55,18 @@ class Runs:
 
     def unfinished(self) -> list[Unfinished]:
         """The runs that are under way or whose supervisor was killed, oldest first."""
-        return unfinished.unfinished(self.where) if self.where.exists() else []
+        if not self.where.exists() or not self._any_without_receipt():
+            return []
+        from putback.runs import unfinished
+
+        return unfinished.unfinished(self.where)
+
+    def _any_without_receipt(self) -> bool:
+        """Whether there is anything that could be an unfinished run."""
+        try:
+            return not all((path / RECEIPT).exists() for path in self.where.runs.iterdir())
+        except FileNotFoundError:
+            return False
 
     def killed(self) -> list[Unfinished]:
         """The runs whose supervisor was killed or came to no end, oldest first."""
@@ -63,8 +75,12 @@ class Runs:
     def find(self, asked: str) -> Unfinished | None:
         """The unfinished run that `asked` means; None where it means something else, or nothing."""
         runs = {run.id: run for run in self.unfinished()}
+        if not runs:
+            return None
+        from putback.store.history import History, resolve
+
         try:
-            return runs.get(resolve(asked, History(self.where.history).names(), list(runs))) if runs else None
+            return runs.get(resolve(asked, History(self.where.history).names(), list(runs)))
         except PutbackError:
             return None
 
@@ -75,6 +91,9 @@ class Runs:
         short, which is to be resolved first; IntegrityError where the evidence is damaged; FailedError where the
         run is closed already.
         """
+        from putback.records.run import Discipline
+        from putback.runs import resume, unfinished
+
         contents = run.started is not None and run.started.discipline is Discipline.CONTENTS
         with self.open_session(contents) as session:
             result = resume.finish(session, run)
@@ -84,5 +103,7 @@ class Runs:
 
     def set_aside(self, run: Unfinished) -> Path:
         """Give up a run whose evidence is damaged, and keep the evidence; returns where it is then."""
+        from putback.runs import resume
+
         with self.open_session(True) as session:
             return resume.set_aside(session, run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,6 @@ from putback.paths import RelPath
 from putback.records.capture import Capture
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.ledger import Changed, Instant, RollbackRefused, RolledBack, RunEnded, RunStarted, Snapshotted
-from putback.records.plan import Policy
 from putback.records.receipt import (
     ChangeCounts,
     LedgerHead,
@@ -63,8 +61,7 @@ class RunResult(msgspec.Struct, frozen=True):
         return 42 if self.breached else self.receipt.session.exit.status
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """What is known from before the command: `sizes` are those of the files that were there."""
 
     started: RunStarted
@@ -78,8 +75,7 @@ class Begun:
         return self.started.discipline is Discipline.CONTENTS
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """What the command left: the tree, and how it differs. `lacking` says why its contents were not kept.
 
     `whole` is false where the list of changes is cut off.
@@ -245,7 +241,7 @@ def _roll_back(session: Session, begun: Begun, left: Left, trigger: str) -> Roll
             cause=Cause.ROLLBACK,
             message=f"rollback of {run[:12]}: {trigger}",
         )
-        prepared = restore.prepare(session, target, Options(policy=Policy.FORCE))
+        prepared = restore.prepare(session, target, Options(force=True))
         done = restore.carry_out(session, prepared)
     except PutbackError as error:
         if recover.inspect(session) is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -34,16 +33,14 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _TYPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(msgspec.Struct, frozen=True):
     """The data of an event that another program defined: canonical JSON, not understood."""
 
     type: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event. `ts` is RFC 3339, UTC, to the microsecond; `hash` is the one that the line claims.
 
     `data` is None where it could not be decoded.

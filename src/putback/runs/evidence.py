@@ -14,7 +14,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -25,11 +24,10 @@ from putback.fs.durable import sync_directory, write_new_file
 from putback.records import document
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
-from putback.runs import ledger
+from putback.runs import LEDGER, MANIFEST, RECEIPT, ledger
 from putback.runs.faults import Code, Fault, Faults
 from putback.runs.ledger import Ledger
 
-LEDGER, MANIFEST, RECEIPT = "ledger.jsonl", "manifest.json", "receipt.json"
 # 300,000 files with long names; a receipt lists the paths of a rollback and what is not covered.
 MAX_MANIFEST_BYTES = 512 << 20
 MAX_RECEIPT_BYTES = 128 << 20
@@ -40,8 +38,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 Document = TypeVar("Document", Manifest, Receipt)
 
 
-@dataclass(frozen=True)
-class Documents:
+class Documents(msgspec.Struct, frozen=True):
     """What was found. `faults` has, by file name, what is wrong with each file that is there.
 
     A document is None where its file is absent (no fault) or was not taken (faults say why).
@@ -50,7 +47,7 @@ class Documents:
     manifest: Manifest | None = None
     receipt: Receipt | None = None
     ledger: Ledger | None = None
-    faults: dict[str, tuple[Fault, ...]] = field(default_factory=dict)
+    faults: dict[str, tuple[Fault, ...]] = {}
 
     @classmethod
     def of(

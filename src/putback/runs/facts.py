@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
+
+import msgspec
 
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.trees import build_trees
@@ -15,7 +16,8 @@ from putback.records.ledger import Changed, RunEnded, RunStarted, Snapshotted
 from putback.records.manifest import Manifest
 from putback.records.receipt import Receipt
 from putback.records.run import Exit, RunStatus
-from putback.runs.evidence import LEDGER, MANIFEST, RECEIPT, Documents
+from putback.runs import LEDGER, MANIFEST, RECEIPT
+from putback.runs.evidence import Documents
 from putback.runs.ledger import Ledger
 from putback.runs.portable import holdings
 
@@ -26,8 +28,7 @@ class Absent(Exception):
     """What a check asks for is not there; says what."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, dict=True):
     """Every property raises Absent where what it is made from is not there.
 
     Those that compute raise IntegrityError or ValueError where the documents say what cannot be.

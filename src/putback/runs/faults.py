@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+
+import msgspec
 
 from putback import paths
 
@@ -37,8 +38,7 @@ CHAIN = frozenset({Code.WRONG_SEQ, Code.WRONG_HASH, Code.BROKEN_CHAIN})
 ORDER = frozenset({Code.OUT_OF_ORDER})
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """One fault. `line` counts from 1; 0 where the fault is of the whole document."""
 
     code: Code
@@ -49,11 +49,10 @@ class Fault:
         return f"line {self.line}: {self.detail}" if self.line else self.detail
 
 
-@dataclass
-class Faults:
+class Faults(msgspec.Struct):
     """Every fault in the order found; after `MAX_FAULTS` only that there are more."""
 
-    found: list[Fault] = field(default_factory=list)
+    found: list[Fault] = []
 
     def add(self, code: Code, detail: str, line: int = 0) -> None:
         if len(self.found) < MAX_FAULTS:

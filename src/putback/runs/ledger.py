@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
+
+import msgspec
 
 from putback import canonical
 from putback.errors import IntegrityError, LockedError, RefusedError, StorageError
@@ -162,8 +163,7 @@ def _cannot_write(error: OSError) -> StorageError:
     return StorageError(f"cannot write the ledger: {error.strerror or error}")
 
 
-@dataclass
-class Ledger:
+class Ledger(msgspec.Struct):
     """A whole ledger. Where an event that stands once comes again, the first counts; that is a fault as well.
 
     `began` is when it was begun, `told` the hash of the last event before rollback and end. `complete` is false
@@ -176,8 +176,8 @@ class Ledger:
     before: Snapshotted | None = None
     exit: Exit | None = None
     after: Snapshotted | None = None
-    changes: list[Changed] = field(default_factory=list)
-    breaches: list[Breach] = field(default_factory=list)
+    changes: list[Changed] = []
+    breaches: list[Breach] = []
     rollback: RolledBack | RollbackRefused | None = None
     ended: RunEnded | None = None
     head: str = ""

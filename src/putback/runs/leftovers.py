@@ -15,8 +15,9 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from putback.runs import processes
 from putback.runs.processes import Process
@@ -36,8 +37,7 @@ class Leftovers(enum.StrEnum):
     LEAVE = "leave"
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(msgspec.Struct, frozen=True):
     """A process that outlived the command: its command line in printable characters, and what became of it."""
 
     pid: int

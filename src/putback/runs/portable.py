@@ -13,8 +13,8 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from putback import paths
 from putback.errors import IntegrityError
@@ -212,15 +212,14 @@ def _describe(state: State) -> str:
     return printable(f"{state.kind} {state.mode:04o} {state.digest}".rstrip())
 
 
-@dataclass(frozen=True)
-class Agreed:
+class Agreed(msgspec.Struct, frozen=True):
     """The directory that all three documents name as the workspace, and the one the command was started in."""
 
     root: bytes
     cwd: str
 
 
-class Named(NamedTuple):
+class Named(msgspec.Struct, frozen=True):
     """What one document names; None where the document is absent, or the name is none."""
 
     document: str
@@ -234,8 +233,7 @@ def _words(named: Named) -> str:
     return f"the {named.document} names {root}{started}"
 
 
-@dataclass(frozen=True)
-class Disagreement:
+class Disagreement(msgspec.Struct, frozen=True):
     """The documents do not name one directory; nobody but the user can say which is meant."""
 
     named: tuple[Named, ...]

@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 NAME_CHARACTERS = 200
 EXEC_ATTEMPTS = 100
@@ -24,8 +25,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """One line of the table. `started` is in the kernel's ticks since boot, 0 where nobody says."""
 
     pid: int

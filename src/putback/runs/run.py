@@ -12,8 +12,9 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
 
 from putback import paths, seams
 from putback.config import RunSettings
@@ -43,8 +44,7 @@ UNCLOSED = "the command has ended, and its run is not closed; `putback recover` 
 Opener = Callable[[], AbstractContextManager[Session]]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What to run, and under which policy. `contents` keeps what is needed to put the tree back.
 
     `output` is a file descriptor to take the place of standard output, where there is one.
@@ -54,8 +54,8 @@ class Request:
     cwd: Path
     contents: bool = False
     rollback_on_breach: bool = False
-    limits: Limits = field(default_factory=Limits)
-    supervision: Supervision = field(default_factory=Supervision)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    supervision: Supervision = msgspec.field(default_factory=Supervision)
     output: int | None = None
 
     @property
@@ -241,7 +241,7 @@ def _words(request: Request) -> tuple[str, ...]:
 def _supervise(request: Request, run_id: str, started: Callable[[int], None]) -> Ended:
     """Run the command. Its environment names the run, by which its processes are known wherever they go."""
     environment = {**os.environ, MARK: run_id}
-    supervision = replace(request.supervision, mark=f"{MARK}={run_id}")
+    supervision = msgspec.structs.replace(request.supervision, mark=f"{MARK}={run_id}")
     return supervise(
         request.command,
         cwd=request.cwd,

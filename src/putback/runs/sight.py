@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -30,8 +29,7 @@ from putback.store.captures import TreeState, View
 _FILE = b".gitignore"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """A tree, and the sizes of the files in it that the private index does not list."""
 
     state: TreeState
@@ -77,7 +75,7 @@ def as_before(session: Session, before: View, held: Mapping[RelPath, int], rules
         files=whole.record.files + len(sizes) - len(entered),
         bytes=whole.record.bytes + sum(sizes.values()) - sum(map(session.capturer.intake.size, entered)),
     )
-    return Seen(replace(whole, record=record, ignored=whole.ignored | entered), sizes)
+    return Seen(msgspec.structs.replace(whole, record=record, ignored=whole.ignored | entered), sizes)
 
 
 def _hidden(session: Session, before: View, state: View, rules: Path) -> Iterator[RelPath]:

@@ -18,8 +18,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from putback.errors import CommandNotFound, FailedError, NotExecutable, StorageError, UsageError
 from putback.runs import terminal as terminals
@@ -35,8 +36,7 @@ TICK_SECONDS = 0.25
 _WANTS_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
+class Supervision(msgspec.Struct, frozen=True):
     """How long a command may take, and what becomes of what it leaves running.
 
     Times are in seconds by the monotonic clock, time spent stopped included. At the time limit the group gets
@@ -52,8 +52,10 @@ class Supervision:
     mark: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+_USUAL = Supervision()
+
+
+class Ended(msgspec.Struct, frozen=True):
     """How a command ended: by `code` or by `signal`; neither where another part of this program reaped it.
 
     `interrupted`: a signal that asks to end reached putback itself, and was forwarded. Start and end are in
@@ -111,7 +113,7 @@ def supervise(
     *,
     cwd: Path,
     environment: Mapping[str, str] | None = None,
-    supervision: Supervision = Supervision(),
+    supervision: Supervision = _USUAL,
     started: Callable[[int], None] = lambda pid: None,
     output: int | None = None,
 ) -> Ended:
@@ -134,8 +136,7 @@ def supervise(
             raise
 
 
-@dataclass
-class _Run:
+class _Run(msgspec.Struct):
     """One command at work."""
 
     mailbox: Mailbox

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from putback.ops.compare import Comparison, Shown
 from putback.records.change import Change
@@ -18,7 +19,7 @@ def with_evidence(shown: Shown, folder: Path) -> Shown:
     if comparison is None and documents.ledger is not None:
         changes = [_change(item) for item in documents.ledger.changes]
         comparison = Comparison("before the run", "after it", changes)
-    return replace(shown, comparison=comparison, receipt=documents.receipt)
+    return msgspec.structs.replace(shown, comparison=comparison, receipt=documents.receipt)
 
 
 def _change(item: Changed) -> Change:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import fcntl
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from putback.errors import LockedError, PutbackError, UnknownStateError
 from putback.paths import printable
 from putback.records.ledger import RunStarted
+from putback.runs import LEDGER, MANIFEST
 from putback.runs.at_work import at_work
-from putback.runs.evidence import LEDGER, MANIFEST, Documents
+from putback.runs.evidence import Documents
 from putback.runs.faults import Code
 from putback.runs.folder import RunFolder
 from putback.runs.processes import Process
@@ -21,8 +23,7 @@ from putback.store.layout import WorkspacePaths
 _ID = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class Unfinished:
+class Unfinished(msgspec.Struct, frozen=True):
     """A run without a receipt. `alive` is true where its supervisor is still at work.
 
     Where it is not, `processes` are those of the command that go on all the same, and `fault` says what is wrong

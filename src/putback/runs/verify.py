@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from putback import paths
 from putback.errors import IntegrityError
@@ -23,8 +24,9 @@ from putback.records.change import PERMISSION_BITS, State
 from putback.records.ledger import RolledBack
 from putback.records.receipt import ChangeCounts, RollbackPart
 from putback.records.run import Discipline, RunStatus
+from putback.runs import LEDGER, MANIFEST, RECEIPT
 from putback.runs.against_store import STORE_RULES, StoreView
-from putback.runs.evidence import LEDGER, MANIFEST, RECEIPT, Documents, receipt_digest
+from putback.runs.evidence import Documents, receipt_digest
 from putback.runs.facts import Absent, Facts, differ, total_bytes, tree_id
 from putback.runs.faults import CHAIN, ORDER, Fault, printable
 from putback.runs.portable import Disagreement, root_of, state_fault
@@ -44,8 +46,7 @@ class Result(enum.StrEnum):
     SKIP = "skip"
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """One check. `detail` is safe to print; for one that failed it names the first few problems."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from putback.errors import PutbackError
 from putback.fs.place import blob_id
@@ -16,8 +17,7 @@ from putback.records.history import EntryKind
 from putback.store.captures import StoredCapture
 
 
-@dataclass(frozen=True)
-class StoreWitness:
+class StoreWitness(msgspec.Struct, frozen=True, dict=True):
     """The captures and contents of one workspace's store, through an open session. `run` is the one asked about.
 
     A capture of another workspace of the same store is none.

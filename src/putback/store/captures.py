@@ -8,8 +8,9 @@ user's index was captured, too, `index/` holds what it has staged, and `untracke
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from putback import paths, seams
 from putback.errors import IntegrityError, StorageError, UnsafePath
@@ -75,8 +76,7 @@ class View:
         )
 
 
-@dataclass(frozen=True)
-class TreeState(View):
+class TreeState(View, msgspec.Struct, frozen=True):
     """What the workspace holds at an instant, stored but not yet named by a capture.
 
     `directories` maps every directory in scope to its permission bits; `modes` maps the files whose permission
@@ -91,8 +91,7 @@ class TreeState(View):
     ignored: frozenset[RelPath]
 
 
-@dataclass(frozen=True)
-class StagedState:
+class StagedState(msgspec.Struct, frozen=True):
     """What the user's index holds, beside a tree state: the tree of it, and the files that are in none of it."""
 
     index_tree: str

@@ -7,8 +7,9 @@ they order the entries, not the clock.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from putback.errors import AmbiguousId, IntegrityError, MalformedId, StorageError, UnknownId
 from putback.fs.durable import write_new_file
@@ -20,8 +21,7 @@ _ID = re.compile(r"[0-9a-f]{7,64}")
 _NEWEST = re.compile(r"@([1-9]\d{0,8})")
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """What a file name says of its entry."""
 
     seq: int
@@ -33,8 +33,7 @@ class Name:
         return f"{self.seq:010d}-{self.kind}-{self.id}.json"
 
 
-@dataclass(frozen=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """The entries below one `history/` folder, which need not exist."""
 
     folder: Path
@@ -126,8 +125,7 @@ def resolve(asked: str, names: list[Name], captures: list[str]) -> str:
     return found.pop()
 
 
-@dataclass(frozen=True)
-class UndoState:
+class UndoState(msgspec.Struct, frozen=True):
     """Entries that undo would take next (last first), and entries that redo would do again (last first)."""
 
     undo: tuple[Entry, ...]

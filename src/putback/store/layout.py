@@ -7,11 +7,11 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from putback import directories
 from putback.config import Permissions
 from putback.errors import IntegrityError, StorageError, UsageError
 from putback.fs.durable import sync_directory, write_file, write_new_file
@@ -55,9 +55,7 @@ class WorkspaceFile(msgspec.Struct, frozen=True):
 
 def default_store() -> Path:
     """The store of this user: `putback` in the platform's directory for user state."""
-    import platformdirs  # only who names no store needs it
-
-    return platformdirs.user_state_path("putback")
+    return directories.user_state()
 
 
 def check_place(place: Path, root: Path) -> None:
@@ -73,8 +71,7 @@ def check_place(place: Path, root: Path) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """The paths of one store. Making this object touches no disk.
 
     `aside` is another repository to be used in place of the store's own, which it reads but never writes.
@@ -179,8 +176,7 @@ class Store:
         )
 
 
-@dataclass(frozen=True)
-class WorkspacePaths:
+class WorkspacePaths(msgspec.Struct, frozen=True):
     """The paths of one workspace inside the store."""
 
     store: Store

@@ -12,16 +12,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from putback import seams
-from putback.errors import FailedError, PutbackError, Stale, UnknownStateError, UsageError
+from putback.errors import (
+    FailedError,
+    OverBudget,
+    PutbackError,
+    Stale,
+    UnknownStateError,
+    UnsupportedPath,
+    UsageError,
+)
 from putback.git.user_index import NewEntry
 from putback.ops.apply import Applier
-from putback.paths import quote
+from putback.paths import RelPath, quote
 from putback.records import document
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
@@ -44,7 +52,7 @@ from putback.turns import leftovers, snapshot, turn
 from putback.turns.custody import Custody
 from putback.turns.evidence import TurnFolder
 from putback.turns.index_lock import IndexLock
-from putback.turns.snapshot import Reading
+from putback.turns.snapshot import Purport, Reading
 
 # The boundaries that an observer of an application is told of.
 STARTED, WORKTREE_PUBLISHED, INDEX_PUBLISHED = "started", "worktree_published", "index_published"
@@ -102,13 +110,21 @@ def _applied_already(
     custody: Custody, folder: TurnFolder, sealed: TurnCapture, made: TurnRollbackPlan
 ) -> TurnRollbackResult:
     """The answer to a second application: read-only, and only while the beginning still stands."""
-    reading = snapshot.read(custody, sealed.raw_paths)
+    reading = _look(custody, sealed)
     turn.check_head(sealed, reading)
     check_stands(reading, sealed.begin, f"turn {sealed.turn.turn_id!r} was taken back, and its beginning")
     entry = record(custody, folder, sealed)
     return TurnRollbackResult(
         capture_id=sealed.id, proposal=made.digest, steps=made.steps, already=True, entry=entry
     )
+
+
+def _look(custody: Custody, sealed: TurnCapture) -> Reading:
+    """What stands at the paths now. Raises Stale where that is nothing that a turn could have captured."""
+    try:
+        return snapshot.read(custody, sealed.raw_paths, Purport.APPLY)
+    except (UnsupportedPath, OverBudget) as error:
+        raise Stale(error.message, hint=Purport.APPLY.value) from error
 
 
 def check_stands(reading: Reading, end: TurnSnapshot, what: str) -> None:
@@ -159,16 +175,18 @@ class _Application:
             self.custody.binding.git_dir.raw, self.sealed.id, self.custody.session.where.store.modes.file
         ) as lock:
             seams.reach("turn.locked")
-            reading = self._look()
+            reading = _look(self.custody, self.sealed)
             turn.check_head(self.sealed, reading)
             check_stands(reading, self.sealed.end, f"the end of turn {self.sealed.turn.turn_id!r}")
+            contents = self._staged_contents()
+            self.custody.staged.missing(contents)
             applier = self._applier()
             self.custody.log(self._event(applier))
             seams.reach("turn.announced")
             self._stage(applier)
             started = self._start(lock, applier)
             try:
-                self._publish(applier, reading, lock)
+                self._publish(applier, reading, lock, contents)
                 self._conclude(started)
             except Exception as error:
                 raise self._unknown(error) from error
@@ -177,9 +195,15 @@ class _Application:
             capture_id=self.sealed.id, proposal=self.plan.digest, steps=self.plan.steps, entry=entry
         )
 
-    def _look(self) -> Reading:
-        """What stands at the paths now; a selection that became unsupported is stale, too."""
-        return snapshot.read(self.custody, self.sealed.raw_paths)
+    @property
+    def _goals(self) -> dict[RelPath, IndexEntry | None]:
+        """What is to be in the index at the paths where something else is."""
+        return {item.raw: item.before.index for item in self.plan.steps if item.index is not Effect.KEEP}
+
+    def _staged_contents(self) -> dict[str, bytes]:
+        """The contents that the index will need, by their ids in the user's repository."""
+        reader = self.custody.session.reader
+        return {goal.blob: reader.read(goal.content, "blob") for goal in self._goals.values() if goal is not None}
 
     def _applier(self) -> Applier:
         wanted = (item for item in self.plan.steps if item.worktree is not Effect.KEEP)
@@ -242,7 +266,7 @@ class _Application:
             raise
         return started
 
-    def _publish(self, applier: Applier, reading: Reading, lock: IndexLock) -> None:
+    def _publish(self, applier: Applier, reading: Reading, lock: IndexLock, contents: Mapping[str, bytes]) -> None:
         self._reached(STARTED)
         # From here the workspace is neither as before nor as after: what can be finished is finished.
         self.custody.session.progress.up = True
@@ -251,16 +275,13 @@ class _Application:
         if bad:
             raise FailedError("; ".join(f"{quote(item.raw)}: {item.reason or item.status}" for item in bad))
         self._reached(WORKTREE_PUBLISHED)
-        goals = {item.raw: item.before.index for item in self.plan.steps if item.index is not Effect.KEEP}
-        wanted = [goal for goal in goals.values() if goal is not None]
-        reader = self.custody.session.reader
-        self.custody.staged.import_blobs({goal.blob: reader.read(goal.content, "blob") for goal in wanted})
-        lock.publish(reading.index, {path: _new_entry(goal) for path, goal in goals.items()})
+        self.custody.staged.import_blobs(contents)
+        lock.publish(reading.index, {path: _new_entry(goal) for path, goal in self._goals.items()})
         self._reached(INDEX_PUBLISHED)
 
     def _conclude(self, started: TurnStarted) -> None:
         """Read both trees back, and write the receipt."""
-        reading = self._look()
+        reading = _look(self.custody, self.sealed)
         check_stands(reading, self.sealed.begin, "what was put back")
         receipt = TurnReceipt(
             capture_id=self.sealed.id,

@@ -28,6 +28,7 @@ from putback.records.turn import (
     TurnReceipt,
     TurnResolution,
     TurnRollbackStatus,
+    TurnSnapshot,
     TurnStarted,
     TurnState,
 )
@@ -188,6 +189,7 @@ def _disagreements(found: Evidence, generation: int) -> list[tuple[str, str]]:
         if capture is not None:
             of = (capture.binding, capture.binding_id, capture.binding_generation, capture.turn, capture.paths)
             checks += [(name, "id", capture.id == found.capture_id), (name, "turn", of == same)]
+            checks.append((name, "paths", all(_has_paths(capture, end) for end in (capture.begin, capture.end))))
     if found.begun is not None:
         checks.append(("begun", "end", found.begun.end is None))
     if found.sealing is not None:
@@ -207,6 +209,12 @@ def _disagreements(found: Evidence, generation: int) -> list[tuple[str, str]]:
     if found.resolution is not None:
         checks.append(("resolution", "capture_id", found.resolution.capture_id == found.capture_id))
     return [(name, field) for name, field, holds in checks if not holds]
+
+
+def _has_paths(capture: TurnCapture, end: TurnSnapshot | None) -> bool:
+    """Whether an end is of just the paths of the turn."""
+    names = [(item.path, item.path_b64) for item in capture.paths]
+    return end is None or [(item.path, item.path_b64) for item in end.selected] == names
 
 
 def _receipt_checks(found: Evidence, receipt: TurnReceipt) -> list[tuple[str, str, bool]]:

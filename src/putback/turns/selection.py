@@ -90,12 +90,12 @@ def look(
     return Sight(looks), faults
 
 
-def unexpanded(sight: Sight, known: Collection[RelPath]) -> Faults:
+def unexpanded(sight: Sight, untracked: Iterable[RelPath]) -> Faults:
     """The paths that name nothing and look like patterns, which nobody will expand."""
     return {
         path: "names no file, and globs are not expanded"
-        for path, found in sight.looks.items()
-        if found is None and path not in known and _GLOB & set(path)
+        for path in untracked
+        if sight.looks[path] is None and _GLOB & set(path)
     }
 
 
@@ -125,17 +125,14 @@ def check_still(root: Root, sight: Sight) -> None:
             raise _changed(path)
 
 
-def check(*found: Faults) -> None:
-    """Raise UnsupportedPath with every fault."""
+def check(*found: Faults, hint: str) -> None:
+    """Raise UnsupportedPath with every path at fault."""
     together: dict[RelPath, str] = {}
     for faults in found:
         together = {**faults, **together}
     if together:
         listed = "; ".join(f"{quote(path)} {together[path]}" for path in sorted(together))
-        raise UnsupportedPath(
-            f"an exact-path turn does not take: {listed}",
-            hint="nothing was captured; name regular files, one by one",
-        )
+        raise UnsupportedPath(f"an exact-path turn does not take: {listed}", hint=hint)
 
 
 class _Parents:

@@ -6,6 +6,7 @@ and the same bytes in the index count twice, as somebody would have to keep both
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,24 @@ from putback.store import captures
 from putback.store.captures import EMPTY_TREE, StagedState, TreeState
 from putback.turns import selection
 from putback.turns.custody import Custody
-from putback.turns.selection import Faults
+from putback.turns.selection import Faults, Sight
 from putback.turns.staged import Blob
 from putback.turns.staged import faults as staged_faults
 from putback.version import __version__
 
 _REGULAR, _EXECUTABLE = 0o644, 0o755
+
+
+class Purport(enum.Enum):
+    """What a reading is for; the value says what to do where it is refused.
+
+    At the beginning every path is judged as it was named. What is captured at the end is judged, too: an ignored
+    file that stands there is not taken. Later on both ends are captured, and no rule makes them less so.
+    """
+
+    BEGIN = "nothing was captured; name regular files, one by one"
+    SEAL = "nothing was captured; put that right, or close the turn with `putback turn resolve`"
+    APPLY = "nothing was touched; put that right first"
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class Reading:
         return sum(item.bytes for item in self.selected)
 
 
-def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
+def read(custody: Custody, chosen: Sequence[RelPath], purport: Purport) -> Reading:
     """Look at the paths, refuse what cannot be put back, and read the rest. Writes nothing.
 
     Raises UnsupportedPath with all that is wrong, OverBudget before any content is read, and StorageError where
@@ -66,11 +79,9 @@ def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
     index = staged.read()
     sight, faults = selection.look(root, chosen, custody.administrative)
     known = {RelPath(path): items[0] for path, items in index.entries_at(chosen).items() if items}
+    untracked = [path for path in chosen if path not in known and path not in faults]
     selection.check(
-        faults,
-        _index_faults(index, chosen),
-        selection.unexpanded(sight, known),
-        selection.ignored(_rules(custody), [path for path in chosen if path not in known]),
+        faults, _index_faults(index, chosen), _name_faults(custody, sight, untracked, purport), hint=purport.value
     )
     sizes = staged.sizes({path: item.oid for path, item in known.items()})
     check_size(sight.bytes + sum(sizes.values()))
@@ -95,6 +106,15 @@ def read(custody: Custody, chosen: Sequence[RelPath]) -> Reading:
 def _index_faults(index: UserIndex, chosen: Sequence[RelPath]) -> Faults:
     found = {path: staged_faults(index, path) for path in chosen}
     return {path: f"is in the index as {', '.join(faults)}" for path, faults in found.items() if faults}
+
+
+def _name_faults(custody: Custody, sight: Sight, untracked: Sequence[RelPath], purport: Purport) -> Faults:
+    """What speaks against the names of files that the index does not know."""
+    if purport is Purport.APPLY:
+        return {}
+    if purport is Purport.SEAL:
+        return selection.ignored(_rules(custody), [path for path in untracked if sight.looks[path] is not None])
+    return {**selection.ignored(_rules(custody), untracked), **selection.unexpanded(sight, untracked)}
 
 
 def _rules(custody: Custody) -> IgnoreRules:
@@ -148,11 +168,12 @@ def store(session: Session, reading: Reading, message: str, purpose: Purpose) ->
     )
 
 
-def check(session: Session, snapshot: TurnSnapshot) -> None:
-    """Raise IntegrityError where the store does not hold what the record of an end says, tree by tree."""
+def check(custody: Custody, snapshot: TurnSnapshot) -> None:
+    """Raise IntegrityError where the store does not hold what the record of an end says, part by part."""
+    session = custody.session
     stored = session.capture(snapshot.capture)
     staged = stored.staged
-    said = {
+    said: dict[str, tuple[object, ...]] = {
         "work tree": (snapshot.files_tree, build_trees(_files(snapshot.selected)).root.hex(), stored.files_tree),
         "index": (
             snapshot.index_tree,
@@ -164,14 +185,18 @@ def check(session: Session, snapshot: TurnSnapshot) -> None:
             _list_id(_untracked(snapshot.selected)),
             "" if staged is None else _list_id(staged.untracked),
         ),
+        "list of modes": (_modes(snapshot.selected), stored.modes),
+        "HEAD": (snapshot.head, stored.record.repository),
     }
-    for what, ids in said.items():
-        if len(set(ids)) != 1:
+    for what, (first, *others) in said.items():
+        if any(other != first for other in others):
             raise IntegrityError(f"the {what} of capture {snapshot.capture[:12]} is not the one on record")
-    wanted = {content for item in snapshot.selected for content in _contents(item)}
-    session.reader.announce(sorted(wanted))
-    for content in sorted(wanted):
-        session.reader.read(content, "blob")
+    wanted = sorted({content for item in snapshot.selected for content in _contents(item)})
+    session.reader.announce(wanted)
+    contents = {content: session.reader.read(content, "blob") for content in wanted}
+    for item in snapshot.selected:
+        if item.index is not None:
+            custody.staged.check_id(item.index.blob, contents[item.index.content])
 
 
 def _contents(item: Selected) -> list[str]:
@@ -196,6 +221,12 @@ def _record(mode: int, content: str) -> bytes:
     return bytes(24) + mode.to_bytes(4, "big") + bytes(12) + bytes.fromhex(content)
 
 
+def _modes(selected: Sequence[Selected]) -> dict[RelPath, int]:
+    """The modes of files that git's two would not give back."""
+    found = {item.raw: item.worktree.mode for item in selected if item.worktree is not None}
+    return {path: mode for path, mode in found.items() if mode not in (_REGULAR, _EXECUTABLE)}
+
+
 def _untracked(selected: Sequence[Selected]) -> frozenset[RelPath]:
     return frozenset(item.raw for item in selected if item.untracked)
 
@@ -205,7 +236,6 @@ def _list_id(names: frozenset[RelPath]) -> str:
 
 
 def _state(session: Session, reading: Reading, files_tree: str, message: str, purpose: Purpose) -> TreeState:
-    present = {item.raw: item.worktree for item in reading.selected if item.worktree is not None}
     names = tuple(AtPath.at(item.raw) for item in reading.selected)
     record = Capture(
         workspace=session.where.name,
@@ -215,10 +245,9 @@ def _state(session: Session, reading: Reading, files_tree: str, message: str, pu
         purpose=purpose,
         scope=names,
         examined=names,
-        files=len(present),
+        files=sum(item.worktree is not None for item in reading.selected),
         bytes=sum(item.size for item in reading.selected),
         repository=reading.head,
         tool=__version__,
     )
-    modes = {path: node.mode for path, node in present.items() if node.mode not in (_REGULAR, _EXECUTABLE)}
-    return TreeState(record, files_tree or EMPTY_TREE, {}, modes, frozenset())
+    return TreeState(record, files_tree or EMPTY_TREE, {}, _modes(reading.selected), frozenset())

@@ -31,6 +31,7 @@ from putback.paths import quote
 INDEX = b"index"
 
 _OID_BYTES = {"sha1": 20, "sha256": 32}
+_FSCK = "`git fsck` says what is wrong with it"
 _FETCH = "this is a partial clone; `git checkout` or `git fetch` brings the content here"
 
 
@@ -143,27 +144,46 @@ class Staged:
                     raise IntegrityError(f"the staged content of {quote(path)}: {error.message}") from error
         return found
 
-    def import_blobs(self, contents: Mapping[str, bytes]) -> tuple[str, ...]:
-        """Put contents into the user's repository under their ids; says which were missing there.
+    def check_id(self, oid: str, content: bytes) -> None:
+        """Raise IntegrityError where the user's repository would give a content another id."""
+        if self._oid(content) != oid:
+            raise IntegrityError(f"a content to be staged is not {oid}")
 
-        They are on disk before the call returns. What was there stays untouched, after it was read and found
-        whole. Raises IntegrityError, before anything is written, where that is damaged or a content is not what
-        its id says; and StorageError.
+    def missing(self, contents: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Which of the contents the user's repository lacks; the others were read and found whole.
+
+        Raises IntegrityError where one is damaged there, or a content is not what its id says. Writes nothing.
         """
         for oid, content in contents.items():
-            if self._oid(content) != oid:
-                raise IntegrityError(f"a content to be staged is not {oid}")
+            self.check_id(oid, content)
         present = self._lookup(sorted(contents))
         with self._reader() as reader:
             for oid in present:
                 _read(reader, Blob(oid, len(contents[oid])))
         missing = tuple(sorted(contents.keys() - present.keys()))
+        for oid in missing:
+            # git takes a file that it cannot read for no object, and does not write over it either.
+            if os.path.lexists(self._objects / oid[:2] / oid[2:]):
+                raise IntegrityError(f"object {oid} in your repository is damaged", hint=_FSCK)
+        return missing
+
+    def import_blobs(self, contents: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Put contents into the user's repository under their ids; says which were missing there.
+
+        They are on disk before the call returns. What was there stays untouched. Raises what `missing` raises,
+        before anything is written, and StorageError.
+        """
+        missing = self.missing(contents)
         if missing:
             git = self._writing()
             for oid in missing:
                 self._write(git, oid, contents[oid])
             self._sync(missing)
         return missing
+
+    @property
+    def _objects(self) -> Path:
+        return Path(os.fsdecode(self.repository.common_dir), "objects")
 
     def _reader(self) -> ObjectReader:
         return ObjectReader(self.repository.git, self.algorithm, "your repository")
@@ -183,7 +203,7 @@ class Staged:
                 if line != f"{oid} missing":
                     found[oid] = _size(oid, line)
             # git ends where a partial clone lacks an object and may not fetch it.
-            if answer.code not in (0, 128) or (answer.code and b"could not fetch" not in answer.err):
+            if answer.code and b"could not fetch" not in answer.err:
                 raise failure(("cat-file",), answer)
             oids = oids[len(lines) + 1 :] if answer.code else ()
         return found
@@ -201,17 +221,16 @@ class Staged:
         return git.with_users_umask().configured(("core.sharedRepository", shared), ("core.fsyncMethod", "fsync"))
 
     def _write(self, git: Git, oid: str, content: bytes) -> None:
-        answer = git.run("hash-object", "-w", "-t", "blob", "--no-filters", "--stdin", given=content)
+        answer = git.run("hash-object", "-w", "-t", "blob", "--stdin", given=content)
         if answer.out != oid.encode() + b"\n":
             raise IntegrityError(f"git gave a content another id than {oid}")
 
     def _sync(self, oids: Iterable[str]) -> None:
         """Make the names of new objects durable: git does that for their contents alone."""
-        objects = Path(os.fsdecode(self.repository.common_dir), "objects")
         try:
             for folder in {oid[:2] for oid in oids}:
-                sync_directory(objects / folder)
-            sync_directory(objects)
+                sync_directory(self._objects / folder)
+            sync_directory(self._objects)
         except OSError as error:
             raise StorageError(f"cannot write to the objects of your repository: {error.strerror}") from error
 

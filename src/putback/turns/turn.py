@@ -30,7 +30,7 @@ from putback.records.turn import (
 from putback.turns import selection, snapshot
 from putback.turns.custody import Custody
 from putback.turns.evidence import BindingTurns, TurnFolder
-from putback.turns.snapshot import Reading
+from putback.turns.snapshot import Purport, Reading
 
 # What an observer of a capture is told: the content is stored, and nothing says so yet.
 CONTENT_PERSISTED = "content_persisted"
@@ -48,7 +48,7 @@ def begin(
     chosen = selection.chosen(given)
     turns = custody.turns.all()
     _check_next(turns, custody.turns.latest_generation, turn)
-    reading = snapshot.read(custody, chosen)
+    reading = snapshot.read(custody, chosen, Purport.BEGIN)
     _check_caps(custody.turns, reading.bytes, new=True)
     pending = TurnPending(
         binding=custody.binding.digest,
@@ -90,7 +90,7 @@ def seal(custody: Custody, asked: str, on_snapshot_step: Observer | None = None)
         raise out_of_order(folder, "sealed")
     begun = evidence.begun
     chosen = begun.raw_paths
-    reading = snapshot.read(custody, chosen)
+    reading = snapshot.read(custody, chosen, Purport.SEAL)
     check_head(begun, reading)
     _check_caps(custody.turns, reading.bytes, new=False)
     pending = TurnPending(
@@ -182,7 +182,7 @@ def proposal(custody: Custody, sealed: TurnCapture) -> TurnRollbackPlan:
     """The plan that the two ends of a turn make, both of them checked. Raises IntegrityError."""
     assert sealed.end is not None
     for end in (sealed.begin, sealed.end):
-        snapshot.check(custody.session, end)
+        snapshot.check(custody, end)
     return TurnRollbackPlan(
         capture_id=sealed.id,
         binding=sealed.binding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable
 
-from putback.errors import UsageError
+from putback.errors import NotOwned, OutOfOrder, UnknownId, UsageError
 from putback.ops.apply import DONE
 from putback.ops.restore import Restored
 from putback.records.history import Entry
@@ -24,8 +24,12 @@ def undo(
             f"turn {entry.short_id} goes back exactly or not at all, so it cannot be forced",
             hint=f"`putback restore {entry.short_id} --force` puts its files back, and leaves the index alone",
         )
-    bound = turns.binding(entry.of)
-    proposal = turns.prepare(bound, entry.id)
+    try:
+        bound = turns.binding(entry.of)
+        proposal = turns.prepare(bound, entry.id)
+    except (NotOwned, OutOfOrder, UnknownId) as error:
+        error.hint = f"{error.hint}; `putback restore {entry.short_id}` puts back its files, and not the index"
+        raise
     plan = shown(proposal)
     if dry_run or (confirm is not None and plan.steps and not confirm(plan)):
         return Restored(plan)

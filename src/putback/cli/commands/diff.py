@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
-from putback.cli import call, jsonout, render
-from putback.ops.compare import Comparison
+from putback.cli import call
+
+if TYPE_CHECKING:
+    from putback.ops.compare import Comparison
 
 
 @click.command(epilog="\b\nExample:\n  putback diff @1 --stat\n  putback diff @2..@1 src")
@@ -28,6 +31,8 @@ def command(here: call.Call, id: str, paths: tuple[str, ...], form: str | None, 
     if nul and form not in ("name_only", "name_status"):
         raise click.UsageError("-z goes with --name-only or --name-status")
     found = here.workspace.diff(id, paths=paths, patch=form in (None, "stat"))
+    from putback.cli import jsonout, render
+
     if here.json:
         jsonout.write(jsonout.comparison(found, patch=form is None))
     elif form in ("name_only", "name_status"):
@@ -41,6 +46,8 @@ def command(here: call.Call, id: str, paths: tuple[str, ...], form: str | None, 
 
 
 def _names(found: Comparison, *, with_status: bool, end: bytes) -> None:
+    from putback.cli import render
+
     out = sys.stdout.buffer
     for letter, path in render.name_status(found.changes):
         out.write((letter + b"\t" if with_status else b"") + path + end)
@@ -49,6 +56,8 @@ def _names(found: Comparison, *, with_status: bool, end: bytes) -> None:
 
 def _patch(here: call.Call, found: Comparison, no_pager: bool) -> None:
     if sys.stdout.isatty():
+        from putback.cli import render
+
         _show(here, render.patch(found.patch.decode("utf-8", "backslashreplace")), no_pager)
     else:
         sys.stdout.buffer.write(found.patch)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from putback.cli import call, putting
-from putback.ops.restore import Restored
-from putback.workspace import Confirm
+
+if TYPE_CHECKING:
+    from putback.ops.restore import Restored
+    from putback.workspace import Confirm
 
 
 @click.command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from putback.cli import call, jsonout, render
+from putback.cli import call
 
 
 @click.command(epilog="\b\nExample:\n  putback snapshot -m 'before the agent'")
@@ -19,6 +19,8 @@ def command(here: call.Call, message: str, paths: tuple[str, ...]) -> None:
     here.strict = True
     taken = here.workspace.snapshot(message, paths=paths)
     here.watch.close()
+    from putback.cli import jsonout, render
+
     if here.json:
         jsonout.write(jsonout.entry(taken.entry) | jsonout.capture(taken.capture))
     else:
