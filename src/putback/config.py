@@ -76,6 +76,17 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_seconds: float = 5.0
 
 
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the hooks of coding agents do; the user's to say, for an agent can write the workspace's files.
+
+    `guard` is what happens before a plainly destructive command: a capture, a question to the user by the agent,
+    or nothing. `wait_seconds` is how long a prompt may wait for a capture, which then goes on beside it.
+    """
+
+    guard: Literal["capture", "ask", "off"] = "capture"
+    wait_seconds: float = 10.0
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of one call."""
 
@@ -83,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: StoreSettings = StoreSettings()
     retention: RetentionSettings = RetentionSettings()
     run: RunSettings = RunSettings()
+    agent: AgentSettings = AgentSettings()
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -90,8 +102,14 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "store": StoreSettings,
     "retention": RetentionSettings,
     "run": RunSettings,
+    "agent": AgentSettings,
 }
-_USERS = frozenset({"store.permissions", "run.snapshot", "run.rollback_on_breach", "run.verify"})
+_USERS = frozenset(
+    {
+        *("store.permissions", "run.snapshot", "run.rollback_on_breach", "run.verify"),
+        *("agent.guard", "agent.wait_seconds"),
+    }
+)
 
 
 def user_file() -> Path:

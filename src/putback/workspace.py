@@ -122,7 +122,7 @@ class Workspace:
         UnsafePath for a path outside, StorageError and IntegrityError.
         """
         scope = self._scope(paths)
-        self._check_root()
+        self.check_root()
         with self._session("snapshot", create=True) as session:
             from putback.ops import snapshot
 
@@ -265,7 +265,7 @@ class Workspace:
         from putback.records.run import Discipline
         from putback.runs import run as runs
 
-        self._check_root()
+        self.check_root()
         request = runs.request(
             self._settings.run,
             tuple(command),
@@ -393,7 +393,8 @@ class Workspace:
         exact = newest is not None and newest.kind is EntryKind.TURN and newest.agent is None
         return newest if exact else None
 
-    def _check_root(self) -> None:
+    def check_root(self) -> None:
+        """Raise UnsuitableRoot for a directory that is plainly no project, unless the settings allow it."""
         home = Path(os.path.realpath(os.path.expanduser("~")))
         reason = config.is_unsuitable(self.root, home)
         if reason is not None and not self._settings.capture.anywhere:

@@ -9,33 +9,36 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import msgspec
 
-from putback import config
 from putback.agents import turns
-from putback.agents.adapter import Adapter
+from putback.agents.adapter import Adapter, Answer
 from putback.agents.turns import SessionFolder
 from putback.config import Settings
 from putback.errors import PutbackError
 from putback.fs.durable import write_file
 from putback.opening import session
+from putback.ops.session import Session
+from putback.paths import RelPath, quote
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.agent import Ended, Event, Failure, Point
-from putback.records.history import Cause, EntryKind
-from putback.store.history import History
+from putback.store.layout import Store
 from putback.workspace import PathArgument, Workspace
 
-POLL_SECONDS = 0.005
+FAILURE = "hook-failure.json"
+_POLL_SECONDS = 0.002
 _NAMED = 20
+_ENDS = frozenset({Point.CLOSE, Point.END})
+_MEANT = frozenset({Point.OPEN, Point.BEFORE, Point.AFTER, *_ENDS})
+_SLOW = "putback: the first capture of this folder takes long; it goes on, and this turn says that it began late"
 
 
-@dataclass(frozen=True)
-class Hook:
+class Hook(msgspec.Struct, frozen=True):
     """The hook of one agent. `store` is where captures are kept; `settings` replace what files say."""
 
     adapter: Adapter
@@ -43,26 +46,19 @@ class Hook:
     settings: Settings | None = None
 
     def answer(self, data: bytes, name: str = "") -> bytes:
-        """What to print for an event; raises nothing that the agent would see."""
+        """What to print for an event. Raises nothing that the agent would see."""
+        event: Event | None = None
         try:
             event = self.adapter.decode(data, name)
-        except PutbackError as error:
-            self._failed(None, None, error)
-            return self.adapter.silence
-        workspace: Workspace | None = None
-        try:
             if event.point in _MEANT:
-                workspace = self._workspace(event)
-                return self._act(workspace, event) or self.adapter.silence
+                return self._act(self._workspace(event), event) or self.adapter.silence
         except PutbackError as error:
-            self._failed(workspace, event, error)
+            self._keep(event, error)
         return self.adapter.silence
 
     def _workspace(self, event: Event) -> Workspace:
-        # The agent works where it says; where it does not say, where it has started us.
-        return Workspace.open(
-            event.cwd or ".", store=self.store, settings=self.settings, forgive=lambda fault: None
-        )
+        # The agent says where it works, and that may be another work tree than the one it was started in.
+        return Workspace.open(event.cwd or ".", store=self.store, settings=self.settings, forgive=_forgive)
 
     def _act(self, workspace: Workspace, event: Event) -> bytes:
         if event.point is Point.OPEN:
@@ -70,27 +66,34 @@ class Hook:
         folder = SessionFolder(workspace.paths, event.agent, event.session)
         if event.point in (Point.BEFORE, Point.AFTER):
             folder.note(event.calls)
-        elif event.point in _ENDS and folder.record.exists():
-            ended = Ended.FAILED if event.failed else Ended.STOPPED
-            if event.interrupted or event.point is Point.END:
-                ended = Ended.INTERRUPTED
+        elif folder.record.exists():
             with _session(workspace) as opened:
-                turns.end(opened, event, ended)
+                turns.end(opened, event, _ended(event))
         return b""
 
     def _open(self, workspace: Workspace, event: Event) -> bytes:
         workspace.check_root()
-        news = _taken_back(workspace, event)
-        done = _within(workspace.settings.agent.wait_seconds, lambda late: _begin(workspace, event, late))
-        said: dict[str, object] = {}
-        if not done and self.adapter.notice is not None:
-            said |= self.adapter.notice("putback: the first capture of this folder takes long and goes on")
-        if news and self.adapter.context is not None:
-            said |= self.adapter.context(event.name, news)
-        return msgspec.json.encode(said) if said else b""
+        patience = workspace.settings.agent.wait_seconds
+        answer: Answer = {}
+        if workspace.paths.index.exists():
+            # Every capture but the first reads only what has changed.
+            news = _begin(workspace, event, patience)
+            if news and self.adapter.context is not None:
+                answer = self.adapter.context(event.name, _told(news))
+        elif not _within(patience, lambda: self._begin_first(workspace, event, patience)):
+            answer = {} if self.adapter.notice is None else self.adapter.notice(_SLOW)
+        return msgspec.json.encode(answer) if answer else b""
 
-    def _failed(self, workspace: Workspace | None, event: Event | None, error: PutbackError) -> None:
-        """Keep what went wrong where `status` finds it."""
+    def _begin_first(self, workspace: Workspace, event: Event, patience: float) -> None:
+        try:
+            _begin(workspace, event, patience)
+        except PutbackError as error:
+            self._keep(event, error)
+
+    def _keep(self, event: Event | None, error: PutbackError) -> None:
+        """Keep what went wrong where `status` finds it; a store that cannot take it is told of anyway."""
+        if self.store is None:
+            return
         failure = Failure(
             agent=self.adapter.name,
             event="" if event is None else event.name,
@@ -98,14 +101,64 @@ class Hook:
             message=error.message,
             at_ns=time.time_ns(),
         )
+        with suppress(OSError, PutbackError):
+            place = Path(os.path.realpath(os.fsdecode(self.store)))
+            if Store(place).exists():
+                write_file(place / FAILURE, document.encode(failure) + b"\n")
+
+
+def last_failure(store: Store) -> Failure | None:
+    """What went wrong in a hook last; None where nothing did, or nobody can tell."""
+    with suppress(OSError, PutbackError):
+        return document.decode((store.root / FAILURE).read_bytes(), Failure, "hook failure")
+    return None
+
+
+def _forgive(fault: str) -> None:
+    """A faulty settings file of the workspace is no reason to leave a turn unprotected."""
+
+
+def _session(workspace: Workspace) -> AbstractContextManager[Session]:
+    return session(workspace.paths, workspace.settings, SILENT, "hook", create=True)
+
+
+def _begin(workspace: Workspace, event: Event, patience: float) -> list[RelPath]:
+    """Begin a turn; returns the paths that were put back since the last one."""
+    began = time.monotonic()
+    with _session(workspace) as opened:
+        news = turns.put_back(opened, event)
+        turns.begin(opened, event, lambda: time.monotonic() - began > patience)
+    return news
+
+
+def _told(news: Sequence[RelPath]) -> str:
+    """What the model is told of paths that were put back."""
+    shown = ", ".join(quote(path) for path in news[:_NAMED])
+    more = f" and {len(news) - _NAMED} more" if len(news) > _NAMED else ""
+    return f"The user has put files back since your last turn; read them again before you edit them: {shown}{more}"
+
+
+def _ended(event: Event) -> Ended:
+    if event.interrupted or event.point is Point.END:
+        return Ended.INTERRUPTED
+    return Ended.FAILED if event.failed else Ended.STOPPED
+
+
+def _within(seconds: float, effect: Callable[[], None]) -> bool:
+    """Do it in a process of its own, and wait for that no longer than this; says whether it has ended."""
+    child = os.fork()
+    if child == 0:
         try:
-            root = workspace.paths.store.root if workspace is not None else Path(os.fsdecode(self.store or ""))
-            if root.is_dir() and root.is_absolute():
-                write_file(root / FAILURE, document.encode(failure) + b"\n")
-        except OSError:
-            return
-
-
-FAILURE = "hook-failure.json"
-_ENDS = frozenset({Point.CLOSE, Point.END})
-_MEANT = frozenset({Point.OPEN, Point.BEFORE, Point.AFTER, *_ENDS})
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(nothing, stream)
+            effect()
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False

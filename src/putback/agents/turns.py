@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,10 +96,10 @@ class SessionFolder:
             path.unlink(missing_ok=True)
 
 
-def begin(session: Session, event: Event, late: bool = False) -> OpenTurn:
+def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
     """Capture the workspace before a prompt is worked on. An open turn of the same session was interrupted.
 
-    Raises what a snapshot raises.
+    `is_late` says, once that is done, whether the agent has gone on meanwhile. Raises what a snapshot raises.
     """
     folder = SessionFolder(session.where, event.agent, event.session)
     staged = _ask_staged(session)
@@ -114,7 +114,7 @@ def begin(session: Session, event: Event, late: bool = False) -> OpenTurn:
         before=captures.write(session.where, state),
         head="" if state.record.repository is None else state.record.repository.head,
         index=index,
-        late=late,
+        late=is_late(),
         began_ns=time.time_ns(),
     )
     try:
@@ -133,6 +133,22 @@ def end(session: Session, event: Event, ended: Ended) -> Entry | None:
     staged = _ask_staged(session)
     state = session.capturer.take(message=event.agent, purpose=Purpose.AFTER)
     return _close(session, folder, state, _digest(staged), ended)
+
+
+def put_back(session: Session, event: Event) -> list[RelPath]:
+    """The paths that were put back since the last turn of this agent's session, in path order.
+
+    Nothing where the session has had no turn yet: what was put back before is not news to it.
+    """
+    found: set[RelPath] = set()
+    for name in session.history.names():
+        entry = session.history.read(name)
+        turn = entry.agent
+        if turn is not None and (turn.agent, turn.session) == (event.agent, event.session):
+            return sorted(found)
+        if entry.kind is EntryKind.RESTORE:
+            found |= session.capture(entry.after).touched or set()
+    return []
 
 
 def open_turns(where: WorkspacePaths) -> list[OpenTurn]:

@@ -33,6 +33,7 @@ COMMANDS = {
     "verify": "check the evidence of a run",
     "status": "protected or not, since when, at what cost",
     "recover": "leave the state of an interrupted restore",
+    "hook": "what coding agents call at each event",
     "completion": "completion for your shell",
 }
 
@@ -139,9 +140,9 @@ def run(arguments: list[str]) -> int:
     except OSError:
         raise  # the output could not be written; whatever else the system refuses is a PutbackError
     except Exception:
-        log = _log()
+        kept = log()
         return _report(
-            as_json, "internal", "internal error; nothing more was done", f"details are in {log}", INTERNAL
+            as_json, "internal", "internal error; nothing more was done", f"details are in {kept}", INTERNAL
         )
 
 
@@ -183,7 +184,7 @@ def _forgive_names() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _log() -> Path:
+def log() -> Path:
     """Write the traceback of the error being handled where a report can find it."""
     # Imported here because nobody but an error of ours needs them.
     import tempfile

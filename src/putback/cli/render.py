@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from putback.paths import printable
+from putback.records.agent import AgentTurn
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
@@ -235,7 +236,9 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
     if entry is not None:
         yield f"{entry.kind} {click.style(entry.id, bold=True)}"
         yield f"  made      {when(entry.created_ns)}"
-        if entry.kind is EntryKind.TURN:
+        if entry.agent is not None:
+            yield from _turn(entry.agent)
+        elif entry.kind is EntryKind.TURN:
             yield f"  binding   {entry.of}"
         if entry.kind is not EntryKind.RUN:
             yield f"  message   {words(entry.message)}"
@@ -252,6 +255,22 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
         yield from _some(lines, everything)
     for declined in entry.declined if entry is not None else ():
         yield click.style(outcome(declined), fg="red")
+
+
+def _turn(turn: AgentTurn) -> Iterator[str]:
+    """What only a turn of a coding agent has."""
+    yield f"  agent     {turn.agent}, session {words(turn.session)}, {count(turn.calls, 'tool call')}, {turn.ended}"
+    if turn.late:
+        yield click.style("  note      it began late: what was changed until then is not in it", fg="yellow")
+    if turn.moved_head or turn.moved_index:
+        what = " and ".join(
+            name for name, moved in (("HEAD", turn.moved_head), ("the index", turn.moved_index)) if moved
+        )
+        yield f"  note      {what} moved during the turn; undo leaves that as it is"
+    if turn.others:
+        yield f"  note      other sessions were at work meanwhile: {words(', '.join(turn.others))}"
+    for item in turn.written:
+        yield f"  written   {path(item)} by {words(', '.join(item.by))}"
 
 
 def _capture(record: Capture) -> Iterator[str]:

@@ -77,6 +77,16 @@ class Attribution(AtPath, frozen=True, omit_defaults=True, kw_only=True):
     by: tuple[str, ...] = ()
 
 
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What went wrong in a hook last; the agent was not told. `at_ns` is in nanoseconds since the epoch."""
+
+    agent: str
+    event: str = ""
+    code: str
+    message: str
+    at_ns: int
+
+
 class AgentTurn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """The part of a history entry that only a turn of an agent has.
 

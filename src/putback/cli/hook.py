@@ -1,0 +1,48 @@
+"""`putback hook AGENT`: an event on standard input, an answer on standard output, and always success.
+
+Agents call this at every prompt and every tool call, so nothing is imported that an event does not need.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from putback.errors import UsageError
+
+MOST_BYTES = 32 << 20
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Answer an event and end the process: the agent's name, and maybe that of the event, are `arguments`."""
+    code = hook(*arguments)
+    # To take the interpreter apart would cost as much as many an event.
+    os._exit(code)
+
+
+def hook(agent: str, name: str = "", store: str | None = None) -> int:
+    """Answer one event of an agent; `name` is the event's, where the agent says it on the command line.
+
+    Ends with 0 whatever happens to the event; with 2 for an agent that nobody knows.
+    """
+    from putback.agents import registry
+    from putback.agents.hook import Hook
+    from putback.store.layout import default_store
+
+    try:
+        adapter = registry.find(agent)
+    except UsageError as error:
+        os.write(2, f"putback: {error.message}\n".encode())
+        return 2
+    place = store or os.environ.get("PUTBACK_STORE") or default_store()
+    try:
+        answer = Hook(adapter, place).answer(sys.stdin.buffer.read(MOST_BYTES), name)
+    except Exception:
+        from putback.cli.main import log
+
+        log()
+        answer = adapter.silence
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
+    return 0
