@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS := $(shell echo $$(( ($$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 READY := $(VENV)/.ready
 
-.PHONY: demo test unit lint bench requirements clean
+.PHONY: demo test unit guards lint bench requirements clean
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,10 @@ test: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow'
+
+# Every guard of exact-path turns taken out, one by one: a test has to miss each.
+guards: $(READY)
+	cd tests && ../$(BIN)/python -m guards
 
 lint: $(READY)
 	$(BIN)/ruff check src tests bench

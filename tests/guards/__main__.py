@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import pkgutil
 import signal
@@ -65,17 +66,45 @@ class Harness:
 
     def _reach(self, items: list[pytest.Item]) -> dict[int, list[pytest.Item]]:
         """For each guard the tests in which it refused something, the quickest first."""
-        found: dict[int, list[tuple[float, int, pytest.Item]]] = {}
-        for order, item in enumerate(items):
+        shares = [_share(items, first, self._workers) for first in range(self._workers)]
+        found: dict[int, list[tuple[float, int]]] = {}
+        for source in shares:
+            with open(source, "rb") as stream:
+                for order, failed, spent, numbers in json.loads(stream.read() or b"[]"):
+                    if failed:
+                        self.failing.append(items[order].nodeid)
+                    for number in numbers:
+                        found.setdefault(number, []).append((spent, order))
+        while shares:
+            os.wait()
+            shares.pop()
+        return {number: [items[order] for _, order in sorted(places)] for number, places in found.items()}
+
+
+def _share(items: list[pytest.Item], first: int, step: int) -> int:
+    """A child that runs every so many of the tests, and writes what it found to the descriptor returned."""
+    source, sink = os.pipe()
+    if os.fork():
+        os.close(sink)
+        return source
+    try:
+        _silence()
+        told = []
+        for order in range(first, len(items), step):
             SWITCH.refused.clear()
             began = time.monotonic()
-            if _fails(item):
-                self.failing.append(item.nodeid)
-                continue
-            spent = time.monotonic() - began
-            for number in SWITCH.refused:
-                found.setdefault(number, []).append((spent, order, item))
-        return {number: [item for *_, item in sorted(places)] for number, places in found.items()}
+            failed = _fails(items[order])
+            told.append((order, failed, time.monotonic() - began, [] if failed else sorted(SWITCH.refused)))
+        with open(sink, "wb") as stream:
+            stream.write(json.dumps(told).encode())
+    finally:
+        os._exit(0)
+
+
+def _silence() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (1, 2):
+        os.dup2(nothing, descriptor)
 
 
 def _fails(item: Any) -> bool:
@@ -90,9 +119,7 @@ def _without(guard: Guard, items: list[pytest.Item]) -> int:
         return child
     code = 1
     try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (1, 2):
-            os.dup2(nothing, descriptor)
+        _silence()
         # Whatever hangs without it, misses it.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(MOST_SECONDS)

@@ -2,7 +2,10 @@
 
 A guard is what stands between a request and an effect. Found are, in each module:
 
-    if CONDITION: raise …           the condition, also where it returns words in place of raising
+    if CONDITION: raise …           the condition, and each part of it that alone suffices; also where it returns
+                                    words or a `TurnState` in place of raising, or notes a fault
+    return "" if … else "words"     the words
+    {**faults, **faults}, |= faults each of them, in a function that is named for its faults or looks for them
     check_…(…), attest(…)           a call for nothing but its refusal; each of its arguments that are faults
     raise …                         at the end of the body of a loop
     ("document", "field", TRUTH)    a row of a table of what has to hold
@@ -63,6 +66,11 @@ class Switch:
             self.refused.add(number)
         return value if number != self.out else False
 
+    def reason(self, number: int, value: Any) -> Any:
+        if value:
+            self.refused.add(number)
+        return value if number != self.out else ""
+
     def truth(self, number: int, value: Any) -> Any:
         if not value:
             self.refused.add(number)
@@ -114,9 +122,23 @@ class _Instrument(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         self.generic_visit(node)
-        last = node.body[-1]
-        if isinstance(last, ast.Raise) or (isinstance(last, ast.Return) and _words(last.value)):
+        if _refuses(node.body[-1]):
+            if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or):
+                node.test.values = [self._call("condition", part, part) for part in node.test.values]
             node.test = self._call("condition", node.test, node.test)
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        self.generic_visit(node)
+        value = node.value
+        if isinstance(value, ast.IfExp) and _words(value.body) != _words(value.orelse):
+            node.value = self._call("reason", value, value)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.target, ast.Name) and node.target.id == "faults":
+            node.value = self._call("faults", node.value, node.value)
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -160,7 +182,12 @@ class _Instrument(ast.NodeTransformer):
 
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
         self.generic_visit(node)
-        if self._functions[-1:] == ["check"]:
+        if not self._functions:
+            return node
+        if "faults" in self._functions[-1]:
+            pairs = zip(node.keys, node.values, strict=True)
+            node.values = [self._call("faults", value, value) if key is None else value for key, value in pairs]
+        if self._functions[-1] == "check":
             node.values = [
                 self._call("equal", value, value) if isinstance(value, ast.Tuple) else value
                 for value in node.values
@@ -198,6 +225,16 @@ def _bare(node: ast.AST) -> ast.AST:
 
 def _name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _refuses(last: ast.stmt) -> bool:
+    """Whether a branch that ends so refuses, or says why."""
+    if isinstance(last, ast.Return):
+        state = isinstance(last.value, ast.Attribute) and _name(last.value.value) == "TurnState"
+        return state or _words(last.value)
+    if isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Subscript):
+        return _name(last.targets[0].value) == "faults"
+    return isinstance(last, ast.Raise)
 
 
 def _words(value: ast.expr | None) -> bool:

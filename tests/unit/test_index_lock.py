@@ -273,7 +273,7 @@ def test_a_lock_that_a_dead_turn_left_is_named_with_the_way_out(repository: Path
     lock.write_text(f"putback turn {OTHER} pid {dead_pid()}\n")
     with pytest.raises(LockedError, match=f"{OTHER[:12]}, which has died") as caught, locked(repository):
         pass
-    assert "`putback turn resolve`" in str(caught.value.hint)
+    assert "remove the file" in str(caught.value.hint)
     lock.write_text(f"putback turn {OTHER} pid {os.getppid()}\n")
     with pytest.raises(LockedError, match=f"pid {os.getppid()}") as caught, locked(repository):
         pass
@@ -454,9 +454,10 @@ def test_what_a_dead_turn_left_is_removed_and_nothing_else(repository: Path) -> 
     assert remove_stale(where, ID) == ()
 
 
-def test_what_a_living_turn_holds_is_not_removed(repository: Path) -> None:
-    with locked(repository), unmoved(repository), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
-        remove_stale(git_dir(repository), ID)
+def test_a_lock_is_stale_also_where_its_process_number_is_anothers_by_now(repository: Path) -> None:
+    """Whoever removes it holds the lease of the binding, so its maker has ended."""
+    lock_of(repository).write_text(f"putback turn {ID} pid {os.getpid()}\n")
+    assert remove_stale(git_dir(repository), ID) == (b"index.lock",)
 
 
 def test_a_lock_that_changed_hands_is_not_removed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

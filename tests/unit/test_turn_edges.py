@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,12 +26,15 @@ from putback.errors import (
 from putback.fs.root import Root
 from putback.git import command
 from putback.git.command import Git, Result
+from putback.git.salvage import Salvage
 from putback.git.user_repo import UserRepository, open_at
 from putback.ops.recover import Choice
 from putback.records import document
 from putback.records.turn import Deed
 from putback.turns import binding as bindings
 from putback.turns import staged
+from putback.turns.overlap import Ground, overlap
+from putback.turns.worktree import GitWorktree
 from support.claims import Registry, repository_at
 from support.hermetic import git, unmoved
 from support.turns import Turning
@@ -151,6 +155,34 @@ def test_a_change_before_the_locks_are_held_leaves_no_event(registry: Registry, 
     assert [event.deed for event in told] == [Deed.BOUND]
 
 
+def test_a_salvage_that_does_not_hold_what_is_unsaved_removes_nothing(
+    registry: Registry, main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Path(registry.bound(main, "agent", provider="git-worktree").root.path)
+    (made / "new").write_text("precious\n")
+    monkeypatch.setattr(Salvage, "holds", lambda self, *rest: False)
+    with pytest.raises(FailedError, match="does not hold what is unsaved; nothing was removed"):
+        registry.release("agent", salvage=True)
+    assert (made / "new").read_text() == "precious\n"
+
+
+def test_a_work_tree_that_came_from_nowhere_is_not_attested(registry: Registry, main: Path) -> None:
+    held = registry.bound(main, "agent", provider="git-worktree")
+    GitWorktree().attest(command.find(), held)
+    with pytest.raises(NotOwned, match="not the linked work tree"):
+        GitWorktree().attest(command.find(), msgspec.structs.replace(held, source=None))
+
+
+@pytest.mark.requirement("H19")
+@pytest.mark.parametrize("same", [{"git_paths": frozenset({b"/g"})}, {"git_own": frozenset({(1, 2)})}])
+def test_one_index_by_its_name_or_by_its_identity(same: dict[str, Any]) -> None:
+    def ground(path: bytes, **more: Any) -> Ground:
+        return Ground(frozenset({path}), frozenset(), frozenset(), **more)
+
+    assert overlap(ground(b"/a", **same), ground(b"/b", **same)) == "a work tree with the same git index"
+    assert overlap(ground(b"/a", **same), ground(b"/b")) is None
+
+
 # --- git and the disk fail --------------------------------------------------------------------------------------
 
 
@@ -165,13 +197,15 @@ def answering(monkeypatch: pytest.MonkeyPatch, word: str, answer: Result) -> Non
 
 
 @pytest.mark.requirement("H28")
-@pytest.mark.parametrize("code", [1, 128])
-def test_git_that_does_not_say_what_is_there(main: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+@pytest.mark.parametrize(("code", "said"), [(1, b"something else"), (128, b"no such thing")])
+def test_git_that_does_not_say_what_is_there(
+    main: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: bytes
+) -> None:
     found = open_at(command.find(), os.fsencode(main))
     assert isinstance(found, UserRepository)
     state = staged.open_at(found)
-    answering(monkeypatch, "cat-file", Result(code, b"", b"fatal: something else\n"))
-    with pytest.raises(IntegrityError, match="something else"):
+    answering(monkeypatch, "cat-file", Result(code, b"", b"fatal: " + said + b"\n"))
+    with pytest.raises(IntegrityError, match=said.decode()):
         state.sizes({b"a": "0" * 40})
 
 

@@ -134,13 +134,15 @@ def status(item: TurnRollbackStatus) -> Iterator[str]:
 
 
 def unsettled(items: Iterable[TurnRollbackStatus]) -> Iterator[str]:
-    """Turns that stand open or unknown, as `status` tells them."""
+    """Turns that stand open or unknown, or have left something, as `status` tells them."""
     for item in items:
         name = f"{item.capture_id[:12]} {words(item.turn.turn_id)}"
         if item.state is TurnState.UNKNOWN:
             yield click.style(
                 f"unknown state: turn {name}: {item.detail}; `putback turn resolve` closes it", fg="red"
             )
+        elif item.state is not TurnState.BEGUN:
+            yield click.style(f"turn {name} is {item.state}: {item.detail}", fg="red")
         else:
             yield f"turn {name} is open; `putback turn seal {item.capture_id[:12]}` captures its end"
 

@@ -395,8 +395,8 @@ class TurnRollbackStatus(
 ):
     """What is on record of a turn. It attests neither the present content nor the ownership.
 
-    `detail` says what is missing where the state is unknown. `reserved_bytes` is what the turn counts against the
-    caps of its binding.
+    `detail` says what is missing where the state is unknown, and whether git's index lock was left behind.
+    `reserved_bytes` is what the turn counts against the caps of its binding.
     """
 
     capture_id: Digest

@@ -207,6 +207,11 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
         return self.folder / "excludes"
 
     @property
+    def turn_excludes(self) -> Path:
+        """The same for exact-path turns, which know no excludes of putback's configuration."""
+        return self.folder / "turn-excludes"
+
+    @property
     def lock(self) -> Path:
         return self.folder / "lock"
 

@@ -170,7 +170,6 @@ class _Application:
 
     def carry_out(self) -> TurnRollbackResult:
         assert self.sealed.end is not None
-        leftovers.clear(self.custody, self.sealed.id)
         with IndexLock(
             self.custody.binding.git_dir.raw, self.sealed.id, self.custody.session.where.store.modes.file
         ) as lock:
@@ -306,6 +305,24 @@ class _Application:
             f"taking turn {self.sealed.turn.turn_id!r} back was started and not completed: {said}",
             hint=f"nothing is retried; look, then `putback turn resolve {self.sealed.id[:12]}`",
         )
+
+
+def settle(custody: Custody) -> None:
+    """Finish what a killed process left of the latest turn, where its evidence leaves no doubt.
+
+    What it left beside its targets and its index lock are taken away, and the history gets what it lacks. A turn
+    that is unknown is left alone. Raises IntegrityError where the turn is damaged.
+    """
+    for folder in custody.turns.folders()[-1:]:
+        evidence = folder.evidence
+        if evidence.state not in (TurnState.SEALED, TurnState.APPLIED):
+            continue
+        leftovers.clear(custody, folder.capture_id)
+        sealed = turn.sealed_of(folder)
+        if evidence.state is TurnState.APPLIED:
+            record(custody, folder, sealed)
+        else:
+            turn.record(custody, sealed)
 
 
 def record(custody: Custody, folder: TurnFolder, sealed: TurnCapture) -> str:

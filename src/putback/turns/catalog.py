@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from putback.config import Settings
-from putback.errors import NotOwned
+from putback.errors import NotOwned, StorageError
 from putback.ops import recover, snapshot
 from putback.ops.session import Session
 from putback.progress import Progress
@@ -31,7 +31,7 @@ from putback.records.turn import (
     TurnState,
 )
 from putback.store.layout import WorkspacePaths
-from putback.turns import apply, ownership, providers, resolve, staged, turn
+from putback.turns import apply, index_lock, ownership, providers, resolve, staged, turn
 from putback.turns import binding as bindings
 from putback.turns.binding import BindingFolder
 from putback.turns.claims import Claims
@@ -110,6 +110,9 @@ class Turns:
         `salvage` is to keep it: on a branch, and what is ignored in a snapshot. Raises OutOfOrder while a turn is
         open, and NotOwned.
         """
+        if self._left_locked(bound):
+            with self._custody(bound, "turn release"):
+                """Taking custody takes away what a killed application left."""
         return ownership.release(
             self.where.store,
             self.settings,
@@ -179,20 +182,23 @@ class Turns:
         """
         folders = self._turns(bound)
         found = find(folders, capture_id)
-        return found.evidence.status(latest=found.path == folders[-1].path)
+        return _status(bound, found, latest=found.path == folders[-1].path)
 
     def list(self, bound: Binding) -> list[TurnRollbackStatus]:
         """What is on record of every turn of a binding, newest first."""
         folders = self._turns(bound)
-        return [item.evidence.status(latest=item is folders[-1]) for item in reversed(folders)]
+        return [_status(bound, item, latest=item is folders[-1]) for item in reversed(folders)]
 
     def open_here(self) -> builtins.list[TurnRollbackStatus]:
-        """The turns of this work tree that stand open or unknown, newest first; none where nobody claims it."""
+        """The turns of this work tree that stand open or unknown, or have left something, newest first.
+
+        None where nobody claims it.
+        """
         try:
             bound = self.binding()
         except NotOwned:
             return []
-        return [status for status in self.list(bound) if status.state in (TurnState.BEGUN, TurnState.UNKNOWN)]
+        return [item for item in self.list(bound) if item.detail or item.state is TurnState.BEGUN]
 
     def resolve(self, bound: Binding, capture_id: str, *, actor: str, reason: str) -> TurnRollbackStatus:
         """Close a turn that is open or unknown, by a person's word. Never rewrites content.
@@ -249,7 +255,10 @@ class Turns:
                 repository = bindings.attest(self._claims, bound, session.git)
             else:
                 repository = providers.checkout(session.git, bound.root.raw)
-            yield Custody(session, bound, self._folder(bound), staged.open_at(repository))
+            custody = Custody(session, bound, self._folder(bound), staged.open_at(repository))
+            if attested:
+                apply.settle(custody)
+            yield custody
 
     def _unsettled(self, bound: Binding) -> str | None:
         """Which turn of a binding stands open, in words."""
@@ -257,6 +266,11 @@ class Turns:
             if item.evidence.open:
                 return f"turn {item.evidence.pending.turn.turn_id!r} is {item.evidence.state}"
         return None
+
+    def _left_locked(self, bound: Binding) -> bool:
+        """Whether the latest turn was killed with git's index lock in its hand, and is not unknown for that."""
+        latest = turns_of(self._folder(bound), bound).folders()[-1:]
+        return any(_has_left(bound, item) and not item.evidence.open for item in latest)
 
     def _keep_ignored(self, root: Path) -> str:
         """A snapshot of everything in a tree that is about to go, what is ignored among it; its id."""
@@ -278,3 +292,22 @@ class Turns:
 
     def _turns(self, bound: Binding) -> builtins.list[TurnFolder]:
         return turns_of(self._folder(bound), bound).all()
+
+
+def _status(bound: Binding, folder: TurnFolder, *, latest: bool) -> TurnRollbackStatus:
+    """What is on record of a turn; and where its process died with git's index lock in its hand, that, too."""
+    found = folder.evidence.status(latest=latest)
+    if not latest or not _has_left(bound, folder):
+        return found
+    if found.state is TurnState.UNKNOWN:
+        return msgspec.structs.replace(found, detail=f"{found.detail}; it left git's index locked")
+    return msgspec.structs.replace(found, detail="it left git's index locked; `putback turn prepare` unlocks it")
+
+
+def _has_left(bound: Binding, folder: TurnFolder) -> bool:
+    """Whether the index is locked by a process that worked on this turn and has died."""
+    try:
+        holder = index_lock.holder(bound.git_dir.raw)
+    except StorageError:
+        return False
+    return holder is not None and holder.capture_id == folder.capture_id and not holder.alive

@@ -35,7 +35,7 @@ _ID = re.compile(r"[0-9a-f]{64}")
 _MARKER = re.compile(rb"putback turn ([0-9a-f]{64}) pid ([1-9][0-9]{0,9})\n")
 _LONGEST_MARKER = 200
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RESOLVE = "`putback turn resolve` removes it"
+_REMOVE_OURS = "the next `putback turn` command on that binding removes it; where that is gone, remove the file"
 _WAIT = "wait for it to end, then run the command again"
 _REMOVE = "wait for the other git command to end; where none runs any more, remove the file"
 
@@ -206,14 +206,13 @@ def is_ours(git_dir: bytes, capture_id: str) -> bool:
 def remove_stale(git_dir: bytes, capture_id: str) -> tuple[bytes, ...]:
     """Take away what a killed process left of this turn in `git_dir`; returns the names.
 
-    A lock of anybody else stays. Raises LockedError where the turn's own process lives, and StorageError.
+    The caller holds the lease of the turn's binding, so that whoever made the lock has ended; its number may be
+    another process's by now. A lock of anybody else stays. Raises StorageError.
     """
     directory = open_git_dir(git_dir)
     try:
         found = _holder(directory)
         mine = found is not None and found.capture_id == capture_id
-        if found is not None and mine and found.alive:
-            raise _locked(git_dir, found)
         removed = []
         with _failing("remove what a turn has left"):
             for name in (_beside(capture_id), LOCK):
@@ -276,7 +275,7 @@ def _locked(git_dir: bytes, found: Holder | None) -> LockedError:
     turn = f"the turn {found.capture_id[:12]}"
     if found.alive:
         return LockedError(f"the index is locked by {turn}, pid {found.pid}: {place} exists", hint=_WAIT)
-    return LockedError(f"the index was left locked by {turn}, which has died: {place} exists", hint=_RESOLVE)
+    return LockedError(f"the index was left locked by {turn}, which has died: {place} exists", hint=_REMOVE_OURS)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _name_faults(custody: Custody, sight: Sight, untracked: Sequence[RelPath], p
 def _rules(custody: Custody) -> IgnoreRules:
     """The ignore rules of the user's repository, and no others: a turn knows no `exclude` of ours."""
     session = custody.session
-    return ignore.gather(session.git, session.where.scratch / "turn-excludes", custody.staged.repository, (), ())
+    return ignore.gather(session.git, session.where.turn_excludes, custody.staged.repository, (), ())
 
 
 def _entry(item: Item, content: bytes) -> IndexEntry:
