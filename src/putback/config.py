@@ -80,11 +80,11 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the hooks of coding agents do; the user's to say, for an agent can write the workspace's files.
 
     `guard` is what happens before a plainly destructive command: a capture, a question to the user by the agent,
-    or nothing. `wait_seconds` is how long a prompt may wait for a capture, which then goes on beside it.
+    or nothing. `prompt_seconds` is how long a prompt may wait for a capture, which then goes on beside it.
     """
 
     guard: Literal["capture", "ask", "off"] = "capture"
-    wait_seconds: float = 10.0
+    prompt_seconds: float = 10.0
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +107,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
 _USERS = frozenset(
     {
         *("store.permissions", "run.snapshot", "run.rollback_on_breach", "run.verify"),
-        *("agent.guard", "agent.wait_seconds"),
+        *("agent.guard", "agent.prompt_seconds"),
     }
 )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from putback import config
-from putback.errors import PutbackError, StorageError, UnknownId, UnsuitableRoot
+from putback.errors import NothingToUndo, PutbackError, StorageError, UnknownId, UnsuitableRoot
 from putback.git import command, user_repo
 from putback.opening import session
 from putback.paths import RelPath, from_argument, quote
@@ -305,18 +305,28 @@ class Workspace:
             lambda where, name, settings: session(where, settings, self._progress, name, create=True),
         )
 
-    def undo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
-        """Take back the newest entry that did something; again goes further back.
+    def undo(
+        self,
+        asked: str | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Restored:
+        """Take back the newest entry that did something, again goes further back; or the entry that `asked` names.
 
-        Refuses each path that changed since, unless `force`; a turn is taken back whole, in the index too, or not
-        at all. Raises NothingToUndo, and UnknownStateError while an interrupted restore waits for `recover`.
+        Refuses each path that changed since, unless `force`; an exact-path turn is taken back whole, in the index
+        too, or not at all. Raises NothingToUndo, and UnknownStateError while an interrupted restore waits for
+        `recover`.
         """
-        newest = self._turn_to_undo()
+        newest = self._turn_to_undo(asked)
         if newest is not None:
             from putback.turns import undo
 
             return undo.undo(self.turns, newest, force=force, dry_run=dry_run, confirm=confirm)
-        return self._restore("undo", _by_undo, frozenset(), False, force, dry_run, confirm)
+        return self._restore(
+            "undo", lambda session: _by_undo(session, asked), frozenset(), False, force, dry_run, confirm
+        )
 
     def redo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
         """Do again what `undo` took back last. Raises as `undo` does."""
@@ -381,17 +391,18 @@ class Workspace:
                 recover.resolve(session, recover.Choice.KEEP)
             return msgspec.structs.replace(restore.carry_out(session, prepared), superseded=interrupted)
 
-    def _turn_to_undo(self) -> Entry | None:
-        """The turn that undo would take back next; None where it would take back something else."""
+    def _turn_to_undo(self, asked: str | None) -> Entry | None:
+        """The exact-path turn that undo would take back; None where it would take back something else."""
         from putback.records.history import EntryKind
-        from putback.store.history import History, undo_state
+        from putback.store.history import History, undoable
 
         if not self._paths.exists():
             return None
-        pending = undo_state(History(self._paths.history).entries()).undo
-        newest = pending[-1] if pending else None
-        exact = newest is not None and newest.kind is EntryKind.TURN and newest.agent is None
-        return newest if exact else None
+        try:
+            entry = undoable(History(self._paths.history), asked)
+        except NothingToUndo:
+            return None
+        return entry if entry.kind is EntryKind.TURN and entry.agent is None else None
 
     def check_root(self) -> None:
         """Raise UnsuitableRoot for a directory that is plainly no project, unless the settings allow it."""
@@ -424,10 +435,10 @@ def _unclosed(hint: str | None, run: str, contents: bool) -> str:
     return f"{hint}; then {then}" if hint else then
 
 
-def _by_undo(session: Session) -> Target:
+def _by_undo(session: Session, asked: str | None) -> Target:
     from putback.ops import undo
 
-    return undo.undo_target(session)
+    return undo.undo_target(session, asked)
 
 
 def _by_redo(session: Session) -> Target:

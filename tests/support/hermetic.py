@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from putback.config import CaptureSettings, RetentionSettings, RunSettings, Settings, StoreSettings
+from putback.config import AgentSettings, CaptureSettings, RetentionSettings, RunSettings, Settings, StoreSettings
 from putback.workspace import Workspace
 from support.trees import Literal, create
 
@@ -71,7 +71,7 @@ def settings(**chosen: Any) -> Settings:
     """Settings by the bare names of their fields; the free-disk floor is 0 unless chosen."""
     chosen = {"min_free_bytes": 0, **chosen}
     tables: list[Any] = []
-    for kind in (CaptureSettings, StoreSettings, RetentionSettings, RunSettings):
+    for kind in (CaptureSettings, StoreSettings, RetentionSettings, RunSettings, AgentSettings):
         names = chosen.keys() & set(kind.__struct_fields__)
         tables.append(kind(**{name: chosen.pop(name) for name in names}))
     assert not chosen, f"no such settings: {chosen}"

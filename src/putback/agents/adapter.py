@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,16 +31,14 @@ class Writes(enum.StrEnum):
     SHELL = "shell"
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True):
     """A tool that can write; `field` of its input says what."""
 
     writes: Writes
     field: str
 
 
-@dataclass(frozen=True)
-class Adapter:
+class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """The contract of one agent.
 
     `points` says what its events mean. `failed` and `interrupted` tell, of the event by which a turn ends, how it

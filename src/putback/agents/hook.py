@@ -12,23 +12,25 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from putback.agents import turns
 from putback.agents.adapter import Adapter, Answer
-from putback.agents.turns import SessionFolder
+from putback.agents.sessions import SessionFolder
 from putback.config import Settings
 from putback.errors import PutbackError
 from putback.fs.durable import write_file
 from putback.opening import session
-from putback.ops.session import Session
 from putback.paths import RelPath, quote
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.agent import Ended, Event, Failure, Point
 from putback.store.layout import Store
 from putback.workspace import PathArgument, Workspace
+
+if TYPE_CHECKING:
+    from putback.ops.session import Session
 
 FAILURE = "hook-failure.json"
 _POLL_SECONDS = 0.002
@@ -68,12 +70,17 @@ class Hook(msgspec.Struct, frozen=True):
             folder.note(event.calls)
         elif folder.record.exists():
             with _session(workspace) as opened:
+                from putback.agents import turns
+
                 turns.end(opened, event, _ended(event))
         return b""
 
     def _open(self, workspace: Workspace, event: Event) -> bytes:
         workspace.check_root()
-        patience = workspace.settings.agent.wait_seconds
+        with suppress(OSError):
+            # What goes wrong now is told anew; what went wrong before is mended.
+            (workspace.paths.store.root / FAILURE).unlink(missing_ok=True)
+        patience = workspace.settings.agent.prompt_seconds
         answer: Answer = {}
         if workspace.paths.index.exists():
             # Every capture but the first reads only what has changed.
@@ -126,6 +133,8 @@ def _begin(workspace: Workspace, event: Event, patience: float) -> list[RelPath]
     """Begin a turn; returns the paths that were put back since the last one."""
     began = time.monotonic()
     with _session(workspace) as opened:
+        from putback.agents import turns  # imported while git is at work
+
         news = turns.put_back(opened, event)
         turns.begin(opened, event, lambda: time.monotonic() - began > patience)
     return news

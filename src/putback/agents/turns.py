@@ -1,10 +1,6 @@
 """The turns of coding agents in one workspace: opened before the prompt is worked on, closed when the agent stops.
 
-    <workspace>/agents/<agent>-<digest of the session>.open     the turn that is open, one record
-    <workspace>/agents/<agent>-<digest of the session>.calls    its tool calls, one line each
-
-An interrupted turn has no end of its own; it is closed by the next prompt of its session, or with the session. The
-calls are a cache of what the agent said: losing a line loses a name, never a byte.
+An interrupted turn has no end of its own; it is closed by the next prompt of its session, or with the session.
 """
 
 from __future__ import annotations
@@ -14,11 +10,10 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
+from putback.agents.sessions import SessionFolder, open_turns
 from putback.errors import IntegrityError, StorageError, UnsafePath
 from putback.fs import modes
 from putback.fs.durable import write_file
@@ -35,65 +30,6 @@ from putback.records.history import Entry, EntryKind
 from putback.records.plan import Outcomes
 from putback.store import captures
 from putback.store.captures import TreeState
-from putback.store.layout import WorkspacePaths
-
-_OPEN, _CALLS = ".open", ".calls"
-
-
-@dataclass(frozen=True)
-class SessionFolder:
-    """Where one session of an agent keeps what it has begun in a workspace. Making this object touches no disk."""
-
-    where: WorkspacePaths
-    agent: str
-    session: str
-
-    @property
-    def record(self) -> Path:
-        return self._path(_OPEN)
-
-    @property
-    def calls(self) -> Path:
-        return self._path(_CALLS)
-
-    def _path(self, suffix: str) -> Path:
-        digest = hashlib.sha256(self.session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return self.where.agents / f"{self.agent}-{digest}{suffix}"
-
-    def load(self) -> OpenTurn | None:
-        """The turn that is open; None where none is. Raises IntegrityError where its record is damaged."""
-        return _load(self.record)
-
-    def note(self, calls: Iterable[Call]) -> None:
-        """Remember tool calls of the open turn; forgets them where none is open."""
-        lines = b"".join(document.encode(call) + b"\n" for call in calls)
-        if not lines or not self.record.exists():
-            return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with suppress(OSError):
-            # One write, so that calls which the agent makes side by side do not mix.
-            descriptor = os.open(self.calls, flags, modes.of(self.calls.parent).file)
-            try:
-                os.write(descriptor, lines)
-            finally:
-                os.close(descriptor)
-
-    def noted(self) -> list[Call]:
-        """The tool calls of the open turn. A line that is no call is passed over."""
-        try:
-            lines = self.calls.read_bytes().split(b"\n")
-        except OSError:
-            return []
-        found: list[Call] = []
-        for line in filter(None, lines):
-            with suppress(IntegrityError):
-                found.append(document.decode(line, Call, "tool call"))
-        return found
-
-    def forget(self) -> None:
-        """The turn is over, or was never begun."""
-        for path in (self.record, self.calls):
-            path.unlink(missing_ok=True)
 
 
 def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
@@ -105,7 +41,11 @@ def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: 
     staged = _ask_staged(session)
     state = session.capturer.take(message=event.prompt or event.agent, purpose=Purpose.BEFORE)
     index = _digest(staged)
-    _close(session, folder, state, index, Ended.INTERRUPTED)
+    try:
+        _close(session, folder, state, index, Ended.INTERRUPTED)
+    except IntegrityError:
+        # The record of a turn is a convenience; this prompt is not to go unprotected for the sake of the last one.
+        folder.forget()
     opened = OpenTurn(
         agent=event.agent,
         session=event.session,
@@ -149,17 +89,6 @@ def put_back(session: Session, event: Event) -> list[RelPath]:
         if entry.kind is EntryKind.RESTORE:
             found |= session.capture(entry.after).touched or set()
     return []
-
-
-def open_turns(where: WorkspacePaths) -> list[OpenTurn]:
-    """The turns that are open in a workspace, oldest first; records that are damaged are passed over."""
-    found: list[OpenTurn] = []
-    for path in where.agents.glob(f"*{_OPEN}") if where.agents.is_dir() else ():
-        with suppress(IntegrityError):
-            opened = _load(path)
-            if opened is not None:
-                found.append(opened)
-    return sorted(found, key=lambda turn: turn.began_ns)
 
 
 def _close(session: Session, folder: SessionFolder, state: TreeState, index: str, ended: Ended) -> Entry | None:
@@ -271,13 +200,3 @@ def _ask_staged(session: Session) -> Pending | None:
 def _digest(staged: Pending | None) -> str:
     """Over what is staged; the stat data in the index are not in it, for git renews them as it likes."""
     return "" if staged is None else hashlib.sha256(staged.result().out).hexdigest()
-
-
-def _load(path: Path) -> OpenTurn | None:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    return document.decode(data, OpenTurn, f"open turn {str(path)!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from putback.paths import printable
-from putback.records.agent import AgentTurn
+from putback.records.agent import AgentTurn, Ended, Failure
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
@@ -124,7 +124,9 @@ def history(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _how(entry: Entry) -> str:
-    """How a run came out, where that is worth a word."""
+    """How a run or a turn came out, where that is worth a word."""
+    if entry.agent is not None:
+        return f"[{entry.agent.agent}] " if entry.agent.ended is Ended.STOPPED else f"[{entry.agent.ended}] "
     if entry.status in (None, RunStatus.FINISHED):
         return f"[exit {entry.exit_code}] " if entry.exit_code else ""
     return f"[{entry.status}] "
@@ -259,7 +261,8 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
 
 def _turn(turn: AgentTurn) -> Iterator[str]:
     """What only a turn of a coding agent has."""
-    yield f"  agent     {turn.agent}, session {words(turn.session)}, {count(turn.calls, 'tool call')}, {turn.ended}"
+    calls = count(turn.calls, "tool call")
+    yield f"  agent     {turn.agent}, session {words(turn.session)}, {calls}, {turn.ended}"
     if turn.late:
         yield click.style("  note      it began late: what was changed until then is not in it", fg="yellow")
     if turn.moved_head or turn.moved_index:
@@ -313,6 +316,12 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
         )
+
+
+def failure(item: Failure, now: float) -> Iterator[str]:
+    """What went wrong in a hook last."""
+    where = f"{item.agent}, {item.event or 'an event'}, {ago(now - item.at_ns / 1e9)}"
+    yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")
 
 
 def _columns() -> int:

@@ -6,15 +6,15 @@ from putback.errors import NothingToUndo
 from putback.ops.restore import Target
 from putback.ops.session import Session, check_contents
 from putback.records.history import Cause, Entry, EntryKind
-from putback.store.history import undo_state
+from putback.store.history import undo_state, undoable
 
 
-def undo_target(session: Session) -> Target:
-    """Take back the newest entry that did something and is not yet undone. Raises NothingToUndo."""
-    pending = undo_state(session.history.entries()).undo
-    if not pending:
-        raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
-    entry = pending[-1]
+def undo_target(session: Session, asked: str | None = None) -> Target:
+    """Take back the newest entry that did something and is not yet undone, or the one that `asked` means.
+
+    Raises NothingToUndo, and what resolving an id raises.
+    """
+    entry = undoable(session.history, asked)
     check_contents(entry)
     return span_target(session, entry, Cause.UNDO, f"undo of {entry.short_id}: {entry.message}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from putback.errors import AmbiguousId, IntegrityError, MalformedId, StorageError, UnknownId
+from putback.errors import AmbiguousId, IntegrityError, MalformedId, NothingToUndo, StorageError, UnknownId
 from putback.fs.durable import write_new_file
 from putback.records import document
 from putback.records.history import Cause, Entry, EntryKind
@@ -150,6 +150,26 @@ def undo_state(entries: list[Entry]) -> UndoState:
             done.append(entry)
             undone.clear()
     return UndoState(tuple(done), tuple(undone))
+
+
+def undoable(history: History, asked: str | None) -> Entry:
+    """The entry that undo takes back: the newest that is still done, or the one that `asked` means.
+
+    Raises NothingToUndo where there is none, or it is undone or changed nothing; and what `resolve` raises.
+    """
+    pending = undo_state(history.entries()).undo
+    if asked is None:
+        if not pending:
+            raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
+        return pending[-1]
+    full = resolve(asked, history.names(), [])
+    for entry in pending:
+        if entry.id == full:
+            return entry
+    raise NothingToUndo(
+        f"{full[:12]} is nothing that undo could take back: it changed nothing, or is undone",
+        hint=f"`putback restore {full[:12]}` puts a snapshot back",
+    )
 
 
 def _take(entries: list[Entry], wanted: str) -> list[Entry]:

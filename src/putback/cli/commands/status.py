@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import click
+import msgspec
 
 from putback.cli import call, jsonout, render
 from putback.errors import IntegrityError
+from putback.records.agent import Failure
 from putback.records.turn import TurnRollbackStatus, TurnState
 
 
@@ -18,8 +20,10 @@ def command(here: call.Call) -> int:
     found = here.workspace.status()
     runs = here.workspace.runs.unfinished()
     turns, fault = _turns(here)
+    failure = _failure(here)
     if here.json:
-        jsonout.write(jsonout.status(found, runs, turns) | {"damaged": [*found.damaged, *fault]})
+        more = {"damaged": [*found.damaged, *fault], "hook": msgspec.to_builtins(failure)}
+        jsonout.write(jsonout.status(found, runs, turns) | more)
     else:
         for line in render.status(found, time.time()):
             click.echo(line)
@@ -33,12 +37,22 @@ def command(here: call.Call) -> int:
 
             for line in render_turn.unsettled(turns):
                 click.echo(line)
+        if failure is not None:
+            for line in render.failure(failure, time.time()):
+                click.echo(line)
         for problem in fault:
             click.echo(click.style(f"  damaged   {render.words(problem)}", fg="red"))
     if found.damaged or fault or any(run.fault for run in runs):
         return 46
     unknown = found.interrupted is not None or any(turn.state is TurnState.UNKNOWN for turn in turns)
     return 44 if unknown or not all(run.alive for run in runs) else 0
+
+
+def _failure(here: call.Call) -> Failure | None:
+    """What went wrong in a hook since the newest entry of the history."""
+    from putback.agents.hook import last_failure
+
+    return last_failure(here.workspace.paths.store)
 
 
 def _turns(here: call.Call) -> tuple[list[TurnRollbackStatus], list[str]]:
