@@ -29,7 +29,7 @@ class Agent:
     def send(self, event: str, **fields: Any) -> dict[str, Any]:
         """Send an event and return what is answered; an agent reads nothing else than an object or nothing."""
         sent = {"session_id": self.session, "cwd": str(self.root), "hook_event_name": event, **fields}
-        hook = Hook(registry.find(self.name), self.store, settings())
+        hook = Hook(registry.adapter(self.name), self.store, settings())
         answer = hook.answer(json.dumps(sent).encode())
         said = json.loads(answer) if answer else {}
         assert isinstance(said, dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -184,7 +185,7 @@ def test_the_model_is_told_once_what_was_put_back(agent: Agent) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"text"', b"\xff\xfe", b"{}", b'{"hook_event_name": 7}'])
 def test_what_is_no_event_disturbs_nobody(agent: Agent, data: bytes) -> None:
-    assert Hook(registry.find("claude-code"), agent.store, settings()).answer(data) == b""
+    assert Hook(registry.adapter("claude-code"), agent.store, settings()).answer(data) == b""
 
 
 def test_a_workspace_that_vanished_disturbs_nobody_and_is_told(agent: Agent, tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_store_that_is_full_disturbs_nobody(agent: Agent, monkeypatch: pytest.
     tight = settings(max_bytes=1)
     (agent.root / "big").write_bytes(os.urandom(5000))
     sent = b'{"session_id": "s1", "cwd": "%s", "hook_event_name": "UserPromptSubmit"}' % os.fsencode(agent.root)
-    assert Hook(registry.find("claude-code"), agent.store, tight).answer(sent) == b""
+    assert Hook(registry.adapter("claude-code"), agent.store, tight).answer(sent) == b""
     failure = last_failure(Store(agent.store))
     assert failure is not None and failure.code == "over_budget"
 
@@ -218,7 +219,7 @@ def test_a_store_that_is_full_disturbs_nobody(agent: Agent, monkeypatch: pytest.
 def test_a_faulty_settings_file_of_the_workspace_is_no_obstacle(agent: Agent) -> None:
     create(agent.root, {".putback.toml": "nonsense = [\n"})
     sent = b'{"session_id": "s1", "cwd": "%s", "hook_event_name": "UserPromptSubmit"}' % os.fsencode(agent.root)
-    assert Hook(registry.find("claude-code"), agent.store).answer(sent) == b""
+    assert Hook(registry.adapter("claude-code"), agent.store).answer(sent) == b""
     assert len(open_turns(agent.workspace.paths)) == 1
 
 
@@ -234,7 +235,7 @@ def test_a_first_capture_that_takes_long_goes_on_beside_the_prompt(
     monkeypatch.setattr(hooks, "_begin", slowly)
     sent = b'{"session_id": "s1", "cwd": "%s", "hook_event_name": "UserPromptSubmit"}' % os.fsencode(agent.root)
     impatient = settings(prompt_seconds=0.05)
-    said = Hook(registry.find("claude-code"), agent.store, impatient).answer(sent)
+    said = Hook(registry.adapter("claude-code"), agent.store, impatient).answer(sent)
     assert b"takes long" in said
     os.wait()
     (opened,) = open_turns(agent.workspace.paths)
@@ -253,3 +254,36 @@ def test_a_torn_call_and_a_damaged_turn_are_passed_over(agent: Agent) -> None:
     agent.write("b", "2\n")
     agent.stop()
     assert [entry.message for entry in turns(agent)] == ["second"]
+
+
+def test_before_a_plainly_destructive_command_a_snapshot_is_taken(agent: Agent) -> None:
+    agent.prompt("clean up")
+    (agent.root / "untracked").write_text("precious\n")
+    assert agent.shell("git status && rm -rf build", "b", "2\n") == {}
+    assert agent.shell("grep -r rm .", "b", "3\n") == {}
+    agent.stop()
+    (taken,) = [entry for entry in agent.workspace.list() if not entry.before]
+    assert taken.message == "before: git status && rm -rf build"
+    (agent.root / "untracked").unlink()
+    agent.workspace.restore(taken.id, paths=[agent.root / "untracked"])
+    assert (agent.root / "untracked").read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(("guard", "asked", "taken"), [("ask", True, 1), ("off", False, 0)])
+def test_the_guard_asks_or_stays_off_as_the_user_says(agent: Agent, guard: str, asked: bool, taken: int) -> None:
+    agent.prompt("clean up")
+    sent = {"session_id": "s1", "cwd": str(agent.root), "hook_event_name": "PreToolUse", "tool_name": "Bash"}
+    data = json.dumps({**sent, "tool_input": {"command": "git clean -fdx"}}).encode()
+    said = Hook(registry.adapter("claude-code"), agent.store, settings(guard=guard)).answer(data)
+    assert (b'"permissionDecision":"ask"' in said) is asked
+    assert sum(not entry.before for entry in agent.workspace.list()) == taken
+
+
+def test_paths_are_relative_to_where_the_agent_is(agent: Agent) -> None:
+    agent.prompt("first")
+    given = {"tool_name": "Edit", "tool_input": {"file_path": "c"}, "cwd": str(agent.root / "sub")}
+    agent.send("PreToolUse", **given)
+    (agent.root / "sub/c").write_text("2\n")
+    agent.stop()
+    (entry,) = turns(agent)
+    assert entry.agent is not None and [item.path for item in entry.agent.written] == ["sub/c"]

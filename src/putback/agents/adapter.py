@@ -1,7 +1,8 @@
 """How the hooks of one agent are read and answered: tables, and one decoder for all of them.
 
 What an agent sends is decoded leniently, for its next version will send more: a field that is missing or of
-another type is as if it were not there. Only what is no JSON object at all is refused.
+another type is as if it were not there, and text that is no UTF-8 comes with replacement characters. Only what is
+no JSON object at all, or nested deeper than any event, is refused.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """The contract of one agent.
 
     `points` says what its events mean. `failed` and `interrupted` tell, of the event by which a turn ends, how it
-    did. `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its
-    user, `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is
-    what it wants to read where there is nothing to say.
+    did. `acts` names the tool of an event that is a tool call itself; an empty place in `input` is the event.
+    `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its user,
+    `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is what
+    it wants to read where there is nothing to say.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     tool: Fields = ("tool_name",)
     input: Fields = ("tool_input",)
     call: Fields = ("tool_use_id",)
+    acts: Mapping[str, str] = {}
     batch: str = ""
     failed: Callable[[str, Mapping[str, Any]], bool] = lambda name, event: False
     interrupted: Callable[[str, Mapping[str, Any]], bool] = lambda name, event: False
@@ -74,8 +77,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
         Raises UsageError where it is no JSON object.
         """
         try:
-            found = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+            found = _decoded(data)
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.title} sent what is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise UsageError(f"{self.title} sent {type(found).__name__}, not an object")
@@ -90,27 +93,29 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
             cwd=_text(found, self.cwd),
             prompt=first_line(_text(found, self.prompt)),
             actor=actor,
-            calls=self._calls(found, actor),
+            calls=self._calls(found, self.acts.get(name, ""), actor),
             failed=self.failed(name, found),
             interrupted=self.interrupted(name, found),
         )
 
-    def _calls(self, event: Mapping[str, Any], actor: str) -> tuple[Call, ...]:
+    def _calls(self, event: Mapping[str, Any], act: str, actor: str) -> tuple[Call, ...]:
         listed = event.get(self.batch) if self.batch else None
         each = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else [event]
-        found = (self._call(item, actor) for item in each)
+        found = (self._call(item, act, actor) for item in each)
         return tuple(call for call in found if call is not None)
 
-    def _call(self, event: Mapping[str, Any], actor: str) -> Call | None:
-        name = _text(event, self.tool)
+    def _call(self, event: Mapping[str, Any], act: str, actor: str) -> Call | None:
+        name = _text(event, self.tool) or act
         if not name:
             return None
-        tool = self.tools.get(name)
-        given = "" if tool is None else _text(event, tuple(f"{place}.{tool.field}" for place in self.input))
         paths: tuple[str, ...] = ()
-        if tool is not None and tool.writes is not Writes.SHELL and given:
-            paths = tuple(_PATCHED.findall(given)) if tool.writes is Writes.PATCH else (given,)
-        command = given if tool is not None and tool.writes is Writes.SHELL else ""
+        command = ""
+        if tool := self.tools.get(name):
+            given = _text(event, tuple(f"{place}.{tool.field}".lstrip(".") for place in self.input), whole=True)
+            if tool.writes is Writes.SHELL:
+                command = given
+            elif given:
+                paths = patched(given) if tool.writes is Writes.PATCH else (given,)
         return Call(tool=name, paths=paths, command=command, call_id=_text(event, self.call), actor=actor)
 
 
@@ -119,14 +124,34 @@ def first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:MOST_TEXT]
 
 
-def _text(event: Mapping[str, Any], fields: Fields) -> str:
-    """The first of the fields that holds a string, or a list that begins with one; empty where none does."""
+def patched(patch: str) -> tuple[str, ...]:
+    """The paths that a patch in the form of `apply_patch` names, each once, in its order."""
+    return tuple(dict.fromkeys(path for found in _PATCHED.findall(patch) if (path := found.strip())))
+
+
+def _decoded(data: bytes) -> Any:
+    """Raises ValueError and RecursionError."""
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        # What JavaScript cuts in the middle of a character, and what a shell adds before it, is still an event.
+        import json  # for an agent that does not keep to the format; hardly ever needed
+
+        return json.loads(data.decode("utf-8-sig", "replace"))
+
+
+def _text(event: Mapping[str, Any], fields: Fields, *, whole: bool = False) -> str:
+    """The first of the fields that holds a string, or a list with one in it; empty where none does.
+
+    `whole`: all strings of a list, one a line.
+    """
     for place in fields:
         found: Any = event
         for name in place.split("."):
             found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, list) and found:
-            found = found[0]
+        if isinstance(found, list):
+            texts = [text for text in found if isinstance(text, str)]
+            found = "\n".join(texts) if whole else next(iter(texts), None)
         if isinstance(found, str) and found:
-            return found
+            return found.encode("utf-8", "replace").decode()
     return ""

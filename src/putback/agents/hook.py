@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from putback.agents.adapter import Adapter, Answer
+from putback.agents.adapter import Adapter, Answer, first_line
 from putback.agents.sessions import SessionFolder
 from putback.config import Settings
 from putback.errors import PutbackError
@@ -25,7 +25,7 @@ from putback.opening import session
 from putback.paths import RelPath, quote
 from putback.progress import SILENT
 from putback.records import document
-from putback.records.agent import Ended, Event, Failure, Point
+from putback.records.agent import Call, Ended, Event, Failure, Point
 from putback.store.layout import Store
 from putback.workspace import PathArgument, Workspace
 
@@ -67,12 +67,30 @@ class Hook(msgspec.Struct, frozen=True):
             return self._open(workspace, event)
         folder = SessionFolder(workspace.paths, event.agent, event.session)
         if event.point in (Point.BEFORE, Point.AFTER):
-            folder.note(event.calls)
+            folder.note(_absolute(call, event.cwd) for call in event.calls)
+            if event.point is Point.BEFORE:
+                return self._guard(workspace, event)
         elif folder.record.exists():
             with _session(workspace) as opened:
                 from putback.agents import turns
 
                 turns.end(opened, event, _ended(event))
+        return b""
+
+    def _guard(self, workspace: Workspace, event: Event) -> bytes:
+        """What happens before a shell command that plainly destroys something: a capture, and maybe a question."""
+        commands = [call.command for call in event.calls if call.command]
+        policy = workspace.settings.agent.guard
+        if policy == "off" or not commands:
+            return b""
+        from putback.agents.guard import destructive
+
+        found = next(filter(None, map(destructive, commands)), None)
+        if found is None:
+            return b""
+        workspace.snapshot(f"before: {first_line(commands[0])}")
+        if policy == "ask" and self.adapter.asks is not None:
+            return msgspec.json.encode(self.adapter.asks(f"putback: {found}; a snapshot was taken first"))
         return b""
 
     def _open(self, workspace: Workspace, event: Event) -> bytes:
@@ -145,6 +163,11 @@ def _told(news: Sequence[RelPath]) -> str:
     shown = ", ".join(quote(path) for path in news[:_NAMED])
     more = f" and {len(news) - _NAMED} more" if len(news) > _NAMED else ""
     return f"The user has put files back since your last turn; read them again before you edit them: {shown}{more}"
+
+
+def _absolute(call: Call, cwd: str) -> Call:
+    """A call whose paths no longer depend on where the agent is."""
+    return msgspec.structs.replace(call, paths=tuple(os.path.join(cwd, path) for path in call.paths))
 
 
 def _ended(event: Event) -> Ended:

@@ -1,4 +1,4 @@
-"""The agents whose hooks we know."""
+"""The coding agents that are known by name. Only the one that is asked for is imported: hooks start often."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import importlib
 from putback.agents.adapter import Adapter
 from putback.errors import UsageError
 
-AGENTS = ("claude-code",)
+# What users call an agent, and the module that has its contract.
+MODULES = {
+    "claude-code": "claude_code",
+    "codex": "codex",
+    "gemini": "gemini",
+    "cursor": "cursor",
+    "cline": "cline",
+    "opencode": "opencode",
+}
+NAMES = tuple(MODULES)
 
 
-def find(name: str) -> Adapter:
-    """The adapter of an agent. Raises UsageError for a name that nobody knows."""
-    if name not in AGENTS:
-        raise UsageError(f"unknown agent {name!r}", hint=f"there are {', '.join(AGENTS)}")
-    adapter = importlib.import_module(f"putback.agents.{name.replace('-', '_')}").ADAPTER
-    assert isinstance(adapter, Adapter)
-    return adapter
+def adapter(name: str) -> Adapter:
+    """The contract of the agent of that name. Raises UsageError for a name that no agent has."""
+    if name not in MODULES:
+        raise UsageError(f"no such agent: {name!r}", hint=f"known are {', '.join(NAMES)}")
+    found = importlib.import_module(f"putback.agents.{MODULES[name]}").ADAPTER
+    assert isinstance(found, Adapter)
+    return found

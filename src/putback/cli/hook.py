@@ -31,7 +31,7 @@ def hook(agent: str, name: str = "", store: str | None = None) -> int:
     from putback.store.layout import default_store
 
     try:
-        adapter = registry.find(agent)
+        adapter = registry.adapter(agent)
     except UsageError as error:
         os.write(2, f"putback: {error.message}\n".encode())
         return 2
