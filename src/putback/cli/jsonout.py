@@ -62,6 +62,8 @@ def entry(item: Entry) -> dict[str, Any]:
     }
     if item.status is not None:
         result |= {"status": str(item.status), "exit_code": item.exit_code, "changed": item.changed}
+    if item.agent is not None:
+        result |= {"changed": item.changed, "agent": msgspec.to_builtins(item.agent)}
     if item.before:
         result |= {
             "before": item.before,
