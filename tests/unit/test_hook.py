@@ -14,6 +14,8 @@ from putback.agents import registry
 from putback.agents.hook import Hook, last_failure
 from putback.agents.sessions import SessionFolder, open_turns
 from putback.errors import NothingToUndo
+from putback.fs import lock
+from putback.progress import SILENT
 from putback.records.agent import Ended
 from putback.records.history import Entry
 from putback.store.layout import Store
@@ -287,3 +289,17 @@ def test_paths_are_relative_to_where_the_agent_is(agent: Agent) -> None:
     agent.stop()
     (entry,) = turns(agent)
     assert entry.agent is not None and [item.path for item in entry.agent.written] == ["sub/c"]
+
+
+def test_a_prompt_waits_for_another_process_no_longer_than_the_settings_say(agent: Agent) -> None:
+    agent.prompt("first")
+    with lock.hold(agent.workspace.paths.lock, "test", False, 0, SILENT):
+        data = json.dumps({"session_id": "s1", "cwd": str(agent.root), "hook_event_name": "Stop"}).encode()
+        began = time.monotonic()
+        hook = Hook(registry.adapter("claude-code"), agent.store, settings(prompt_seconds=0.1))
+        assert hook.answer(data) == b""
+        assert time.monotonic() - began < settings().store.lock_wait_seconds / 2
+    failure = last_failure(Store(agent.store))
+    assert failure is not None and failure.code == "locked"
+    agent.stop()
+    assert len(turns(agent)) == 1

@@ -144,7 +144,12 @@ def _forgive(fault: str) -> None:
 
 
 def _session(workspace: Workspace) -> AbstractContextManager[Session]:
-    return session(workspace.paths, workspace.settings, SILENT, "hook", create=True)
+    """A session on the workspace, for which an agent is not kept waiting longer than a prompt may be."""
+    settings = workspace.settings
+    patience = min(settings.store.lock_wait_seconds, settings.agent.prompt_seconds)
+    store = msgspec.structs.replace(settings.store, lock_wait_seconds=patience)
+    chosen = msgspec.structs.replace(settings, store=store)
+    return session(workspace.paths, chosen, SILENT, "hook", create=True)
 
 
 def _begin(workspace: Workspace, event: Event, patience: float) -> list[RelPath]:
