@@ -131,7 +131,7 @@ class Workspace:
 
         Records that are damaged are passed over; `status` names them.
         """
-        available()
+        self._available()
         return History(self._paths.history).readable()[0] if self._paths.exists() else []
 
     def show(self, asked: str) -> Shown:
@@ -319,7 +319,7 @@ class Workspace:
         """The restore that was cut short and of which nobody has yet decided what should become; else None."""
         from putback.ops import recover
 
-        available()
+        self._available()
         if not self._paths.exists() or not self._paths.journal.exists():
             return None
         with self._session("status") as session:
@@ -329,7 +329,7 @@ class Workspace:
         """Protected or not, since when, what the store costs, and what is undecided."""
         from putback.ops import status
 
-        command.find()
+        self._available()
         return status.inspect(self._paths, self._settings, self.interrupted())
 
     def recover(self, choice: Choice) -> Restored:
@@ -382,6 +382,9 @@ class Workspace:
             return None
         pending = undo_state(History(self._paths.history).entries()).undo
         return pending[-1] if pending and pending[-1].kind is EntryKind.TURN else None
+
+    def _available(self) -> None:
+        command.find(cancelled=self._progress.cancelled)
 
     def _check_root(self) -> None:
         home = Path(os.path.realpath(os.path.expanduser("~")))
