@@ -167,7 +167,11 @@ class OutOfOrder(RefusedError):
 
 
 class Stale(RefusedError):
-    """The proposal, HEAD, the index or a file is not what the end of the turn says; nothing was touched."""
+    """What was reviewed is not what is there; nothing was touched.
+
+    A plan that would be another one now, or the proposal of a turn, HEAD, the index or a file that is not as the
+    end of the turn says.
+    """
 
     code = "stale"
 

@@ -135,7 +135,7 @@ class Workspace:
         """
         from putback.store.history import History
 
-        available()
+        self._available()
         return History(self._paths.history).readable()[0] if self._paths.exists() else []
 
     def show(self, asked: str) -> Shown:
@@ -336,7 +336,7 @@ class Workspace:
         """The restore that was cut short and of which nobody has yet decided what should become; else None."""
         from putback.ops import recover
 
-        available()
+        self._available()
         if not self._paths.exists() or not self._paths.journal.exists():
             return None
         with self._session("status") as session:
@@ -346,7 +346,7 @@ class Workspace:
         """Protected or not, since when, what the store costs, and what is undecided."""
         from putback.ops import status
 
-        command.find()
+        self._available()
         return status.inspect(self._paths, self._settings, self.interrupted())
 
     def recover(self, choice: Choice) -> Restored:
@@ -403,6 +403,9 @@ class Workspace:
         except NothingToUndo:
             return None
         return entry if entry.kind is EntryKind.TURN and entry.agent is None else None
+
+    def _available(self) -> None:
+        command.find(cancelled=self._progress.cancelled)
 
     def check_root(self) -> None:
         """Raise UnsuitableRoot for a directory that is plainly no project, unless the settings allow it."""

@@ -39,9 +39,9 @@ def hook(agent: str, name: str = "", store: str | None = None) -> int:
     try:
         answer = Hook(adapter, place).answer(sys.stdin.buffer.read(MOST_BYTES), name)
     except Exception:
-        from putback.cli.main import log
+        from putback import faultlog  # nobody but an error of ours needs it
 
-        log()
+        faultlog.write()
         answer = adapter.silence
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()

@@ -8,7 +8,6 @@ import itertools
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -140,7 +139,10 @@ def run(arguments: list[str]) -> int:
     except OSError:
         raise  # the output could not be written; whatever else the system refuses is a PutbackError
     except Exception:
-        kept = log()
+        # Imported here because nobody but an error of ours needs it.
+        from putback import faultlog
+
+        kept = faultlog.write()
         return _report(
             as_json, "internal", "internal error; nothing more was done", f"details are in {kept}", INTERNAL
         )
@@ -182,22 +184,3 @@ def _forgive_names() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def log() -> Path:
-    """Write the traceback of the error being handled where a report can find it."""
-    # Imported here because nobody but an error of ours needs them.
-    import tempfile
-    import traceback
-
-    import platformdirs
-
-    folder = platformdirs.user_log_path("putback")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix="error-", suffix=".log", dir=folder)
-    except OSError:
-        descriptor, name = tempfile.mkstemp(prefix="putback-error-", suffix=".log")
-    with open(descriptor, "w") as file:
-        file.write(traceback.format_exc())
-    return Path(name)
