@@ -49,7 +49,7 @@ TREE: dict[Name, Entry] = {
 }
 WORDS = {"actor": "ann", "reason": "wrong file"}
 # What changes with every command and is no record: locks say who held them, caches what was seen.
-_PASSING = ("lock", "lease", "gate", "index", "scratch", "state")
+_PASSING = ("lock", "lease", "gate", "index", "scratch", "state", "turn-excludes")
 
 
 @cache
