@@ -7,6 +7,7 @@ SPARE: dict[str, str] = {
     "binding.check_root: stat.S_ISLNK(found.st_mode)": "the real path of a link is another one",
     "binding.load: not data.endswith(b'\\n')": _WHOLE,
     "claims.Claims._read: not data.endswith(b'\\n')": _WHOLE,
+    "claims.Claims._read: not is_id(claim.binding.id)": "the decoder takes no such id",
     "claims._content: not stat.S_ISREG(os.fstat(descriptor).st_mode)": "what is no file is never a whole claim",
     "selection._read: differ(seen, os.fstat(file.fileno()))": _STILL,
     "selection._read: len(data) != seen.st_size": _STILL,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from putback.errors import (
     FailedError,
     IntegrityError,
     NotOwned,
+    OutOfOrder,
     OverlappingClaim,
     RefusedError,
     StorageError,
     UnknownStateError,
     UnsuitableRoot,
+    UsageError,
 )
 from putback.fs.root import Root
 from putback.git import command
@@ -30,7 +34,7 @@ from putback.git.salvage import Salvage
 from putback.git.user_repo import UserRepository, open_at
 from putback.ops.recover import Choice
 from putback.records import document
-from putback.records.turn import Deed
+from putback.records.turn import Binding, Deed
 from putback.turns import binding as bindings
 from putback.turns import staged
 from putback.turns.overlap import Ground, overlap
@@ -104,6 +108,41 @@ def test_two_names_for_one_index_leave_no_record(registry: Registry, main: Path,
     with pytest.raises(OverlappingClaim, match="the same git index"):
         registry.bind(other, "second")
     assert sorted(registry.store.root.rglob("*")) == before
+
+
+@pytest.mark.requirement("H19")
+def test_what_was_bound_anew_meanwhile_is_not_released(registry: Registry, main: Path) -> None:
+    held = registry.bound(main, "first")
+
+    @contextmanager
+    def lease(binding: Binding) -> Iterator[None]:
+        registry.release("first")
+        registry.bind(main, "first")
+        yield
+
+    with pytest.raises(NotOwned, match="bound anew meanwhile"):
+        registry.release("first", lease=lease)
+    assert registry.claim("first").binding.generation == held.generation + 1
+
+
+@pytest.mark.requirement("H17", "H37")
+def test_a_damaged_turn_is_set_aside_on_a_persons_word(turning: Turning) -> None:
+    sealed = turning.over("a")
+    folder = turning.folder(sealed).path
+    words = {"actor": "ann", "reason": "broken disk"}
+    with turning.unrecorded():
+        with pytest.raises(OutOfOrder):
+            turning.turns.set_aside(turning.binding, sealed.id, **words)
+        (folder / "begun.json").rename(folder.parent.parent / "begun.json")
+        with pytest.raises(UsageError, match="needs an actor and a reason"):
+            turning.turns.set_aside(turning.binding, sealed.id, actor=" ", reason="x")
+        (folder.parent.parent / "begun.json").rename(folder / "begun.json")
+    (folder / "begun.json").unlink()
+    with pytest.raises(IntegrityError):
+        turning.begin("a")
+    kept = turning.turns.set_aside(turning.binding, sealed.id, **words)
+    assert kept.exists() and not folder.exists()
+    assert turning.begin("a").turn.generation == 2, "its place in the order stays taken"
 
 
 # --- work trees that are made -----------------------------------------------------------------------------------

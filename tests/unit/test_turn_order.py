@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -283,3 +284,41 @@ def test_a_turn_around_a_block_is_sealed_also_where_that_fails(turning: Turning)
     (status,) = turning.turns.list(turning.binding)
     assert status.state is TurnState.SEALED
     assert turning.tree[b"a"].content == b"half\n"  # type: ignore[union-attr]
+
+
+@pytest.mark.requirement("H2", "H32")
+def test_words_that_no_record_takes_are_refused_before_anything_is_done(turning: Turning) -> None:
+    """Once written they could not be read again, and the turn would be lost with them."""
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"actor": "x" * 201}, "actor has 201 characters; at most 200"),
+        ({"reason": "x" * 1901}, "reason has 1901 characters; at most 1900"),
+        ({"actor": "\udcff"}, "actor is no text"),
+        ({"reason": "\udcff"}, "reason is no text"),
+    ]
+    identities: list[tuple[dict[str, Any], str]] = [
+        ({"name": "x" * 201}, "name has 201 characters"),
+        ({"name": "\udcff"}, "name is no text"),
+        ({"name": ""}, "not a turn's name and generation"),
+        ({"generation": -1}, "not a turn's name and generation"),
+        ({"generation": 1 << 53}, "not a turn's name and generation"),
+    ]
+    with turning.unrecorded():
+        for more, said in identities:
+            with pytest.raises(UsageError, match=said):
+                turning.begin("a", **more)
+    begun = turning.begin("a", name="x" * 200, generation=(1 << 53) - 1)
+    with turning.unrecorded():
+        for more, said in refused:
+            with pytest.raises(UsageError, match=said):
+                turning.resolve(begun, **more)
+    turning.write("a", "by the turn\n")
+    sealed = turning.seal(begun)
+    with turning.unrecorded():
+        for more, said in refused:
+            with pytest.raises(UsageError, match=said):
+                turning.apply(sealed, **more)
+            with pytest.raises(UsageError, match=said):
+                turning.turns.bind(binding_id="other", **{"actor": "me", "reason": "why", **more})
+    turning.apply(sealed, actor="x" * 200, reason="\n" + "x" * 1899)
+    assert turning.state(sealed) is TurnState.APPLIED
+    assert bindings.events(turning.place, turning.binding)[-1].actor == "x" * 200

@@ -48,7 +48,7 @@ from putback.records.turn import (
     TurnStarted,
     TurnState,
 )
-from putback.turns import leftovers, snapshot, turn
+from putback.turns import leftovers, snapshot, turn, words
 from putback.turns.custody import Custody
 from putback.turns.evidence import TurnFolder
 from putback.turns.index_lock import IndexLock
@@ -104,6 +104,7 @@ def _check_asked(yes: bool, actor: str, reason: str) -> None:
             f"taking a turn back needs {', '.join(missing)}; nothing was touched",
             hint="say --yes, and with --actor and --reason who does it and why",
         )
+    words.check(actor=actor, reason=reason)
 
 
 def _applied_already(

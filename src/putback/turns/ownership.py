@@ -29,14 +29,12 @@ from putback.progress import Progress
 from putback.records.turn import Binding, Claim, ClaimState, Deed
 from putback.store.layout import Store, check_place
 from putback.turns import binding as bindings
-from putback.turns import providers
+from putback.turns import providers, words
 from putback.turns.claims import Claims, is_id
 from putback.turns.providers import Provider, Removal, Removed, Request
+from putback.turns.words import MOST_NAME, MOST_REASON
 
 Lease = Callable[[Binding], AbstractContextManager[None]]
-
-_MOST_NAME = 200
-_MOST_REASON = 1900
 
 
 class Disposition(enum.StrEnum):
@@ -80,7 +78,7 @@ class Released:
 def default_owner() -> str:
     """The login name of this process's user, or their number where the system knows no name."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name[:_MOST_NAME] or f"uid-{os.getuid()}"
+        return pwd.getpwuid(os.getuid()).pw_name[:MOST_NAME] or f"uid-{os.getuid()}"
     except KeyError:
         return f"uid-{os.getuid()}"
 
@@ -279,8 +277,9 @@ def _check_words(binding_id: str, owner: str, actor: str, reason: str) -> None:
             f"not an id for a binding: {binding_id!r}",
             hint="lowercase letters, digits, '.', '_' and '-', at most 64, a letter or digit first",
         )
-    for what, text, most in (("owner", owner, _MOST_NAME), ("actor", actor, _MOST_NAME)):
-        if not text.strip() or len(text) > most:
-            raise UsageError(f"{what} must be 1 to {most} characters", hint=None)
-    if not reason.strip() or len(reason) > _MOST_REASON:
-        raise UsageError(f"a reason must be given, of at most {_MOST_REASON} characters")
+    for what, text in (("owner", owner), ("actor", actor)):
+        if not text.strip():
+            raise UsageError(f"{what} must be 1 to {MOST_NAME} characters", hint=None)
+    if not reason.strip():
+        raise UsageError(f"a reason must be given, of at most {MOST_REASON} characters")
+    words.check(owner=owner, actor=actor, reason=reason)

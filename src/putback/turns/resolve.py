@@ -13,7 +13,7 @@ from msgspec import structs
 from putback import seams
 from putback.errors import IntegrityError, OutOfOrder, UsageError
 from putback.records.turn import Deed, TurnEvent, TurnResolution, TurnRollbackStatus
-from putback.turns import leftovers
+from putback.turns import leftovers, words
 from putback.turns.custody import Custody, find
 from putback.turns.evidence import TurnFolder
 
@@ -73,6 +73,7 @@ def _check_accountable(actor: str, reason: str) -> None:
             "closing a turn needs an actor and a reason; nothing was done",
             hint="say with --actor and --reason who closes it and why",
         )
+    words.check(actor=actor, reason=reason)
 
 
 def _event(custody: Custody, folder: TurnFolder, actor: str, reason: str) -> TurnEvent:

@@ -27,7 +27,7 @@ from putback.records.turn import (
     TurnState,
     TurnStep,
 )
-from putback.turns import selection, snapshot
+from putback.turns import selection, snapshot, words
 from putback.turns.custody import Custody
 from putback.turns.evidence import BindingTurns, TurnFolder
 from putback.turns.snapshot import Purport, Reading
@@ -43,8 +43,10 @@ def begin(
     """Capture the beginning of a turn.
 
     Raises OutOfOrder while an earlier turn is open and for a generation that is not above all others, OverBudget
-    before anything is written, UnsupportedPath, UnsafePath and UsageError for the paths, and StorageError.
+    before anything is written, UnsupportedPath, UnsafePath for the paths, UsageError for them or
+    the identity, and StorageError.
     """
+    words.check_identity(turn)
     chosen = selection.chosen(given)
     turns = custody.turns.all()
     _check_next(turns, custody.turns.latest_generation, turn)
