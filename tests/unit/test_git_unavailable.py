@@ -229,10 +229,10 @@ class Breaking:
 def each_call(
     program: str, action: Callable[[], object], check: Callable[[PutbackError | None, str], None]
 ) -> None:
-    """Break each git call of `action` in turn, as long as there is one with the next number."""
+    """Break each git call of `action` in turn, until twice there was none with the next number: some have fewer."""
     wrong: list[str] = []
-    number = 0
-    while True:
+    number = beyond = 0
+    while beyond < 2:
         breaking = Breaking(number, program)
         error: PutbackError | None = None
         try:
@@ -243,7 +243,10 @@ def each_call(
         except Exception as raised:
             wrong.append(f"call {number} {breaking.name}: raised {type(raised).__name__}: {raised}")
         if number >= len(breaking.asked):
-            break
+            beyond += 1
+            check(error, "none")
+            continue
+        beyond = 0
         try:
             check(error, breaking.name)
         except Exception as raised:

@@ -13,7 +13,7 @@ import msgspec
 
 from putback.cli import call, jsonout, render_run
 from putback.cli.call import Call
-from putback.errors import UsageError
+from putback.errors import PutbackError, UsageError
 
 if TYPE_CHECKING:
     from putback.runs.close import RunResult
@@ -126,7 +126,15 @@ def in_turn(here: Call, name: str, file: str, act: Callable[[], RunResult]) -> R
     turns = here.workspace.turns
     bound = turns.binding()
     chosen = selected.paths(here, bound, (), file)
-    with turns.around(bound, turns.next_turn(bound, name), chosen) as begun:
-        result = act()
+    result: RunResult | None = None
+    try:
+        with turns.around(bound, turns.next_turn(bound, name), chosen) as begun:
+            result = act()
+    except PutbackError as error:
+        if result is not None:
+            # The turn could not be sealed; what became of the run is not to be lost with that.
+            ended = f"run {result.entry.short_id} ended with {result.exit_code}"
+            error.hint = f"{ended}; {error.hint}" if error.hint else ended
+        raise
     here.note(f"putback: turn {begun.id[:12]} is sealed; `putback turn prepare {begun.id[:12]}` takes it back")
     return result
