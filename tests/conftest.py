@@ -25,7 +25,13 @@ _SLOW = (
     *("crash/", "race/", "unit/test_confinement", "unit/test_faults", "unit/test_git_unavailable"),
     *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness", "unit/test_runs"),
     *("unit/test_hostile_documents", "unit/test_hostile_runs", "unit/test_supervisor", "unit/test_verify"),
-    *("unit/test_interrupted_runs", "unit/test_portable", "unit/test_ledger", "unit/test_follow"),
+    *(
+        "unit/test_turn_faults",
+        "unit/test_interrupted_runs",
+        "unit/test_portable",
+        "unit/test_ledger",
+        "unit/test_follow",
+    ),
     *("unit/test_worktree_provider",),
 )
 
