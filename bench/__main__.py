@@ -46,12 +46,12 @@ class Bench:
         self.results = results
         self.runs = runs
         self.revisions = revisions
-        self.turn = 0
+        self.turns = 0
 
     def run(self, wanted: set[str]) -> None:
         """Every wanted operation, in an order in which each finds what it needs."""
         self.first(MOST_FIRST_RUNS if "first" in wanted else 1)
-        for key in ("warm", "changed", "diff", "restore", "supervised", "store", "list"):
+        for key in ("warm", "changed", "diff", "restore", "supervised", "turn", "store", "list"):
             if key in wanted:
                 note(f"{self.tree.files:,} files: {key}")
                 getattr(self, key)()
@@ -101,8 +101,8 @@ class Bench:
                 if tool.restore() is not None:
                     self.settle([tool])
                     before = self.tree.fingerprint()
-                    self.turn += 1
-                    self.tree.damage(RESTORED, self.turn)
+                    self.turns += 1
+                    self.tree.damage(RESTORED, self.turns)
                     flush(self.tree.root)
                     self.timed("restore", tool, tool.restore())
                     if self.tree.fingerprint() != before:
@@ -116,6 +116,31 @@ class Bench:
         for _ in range(self.runs):
             for tool in tools:
                 self.timed("supervised", tool, tool.supervised())
+
+    def turn(self) -> None:
+        """A turn of ten files, each changed and every other one staged: begun, sealed and taken back."""
+        tools = [tool for tool in self.tools if (tool.begin(()), tool.seal()) != (None, None)]
+        for tool in tools:
+            self.quietly(tool, tool.bind())
+        for _ in range(self.runs):
+            for tool in tools:
+                self.turns += 1
+                paths = [str(path.relative_to(self.tree.root)) for path in self.tree.spread(CHANGED, self.turns)]
+                before = self.tree.fingerprint()
+                flush(self.tree.root)
+                self.timed("turn.begin", tool, tool.begin(paths))
+                if tool.seal() is None:
+                    continue
+                self.tree.edit(CHANGED, self.turns, self.turns)
+                subprocess.run(["git", "add", "--", *paths[::2]], cwd=self.tree.root, check=True)
+                flush(self.tree.root)
+                self.timed("turn.seal", tool, tool.seal())
+                self.quietly(tool, tool.after_seal())
+                self.timed("turn.apply", tool, tool.apply(paths))
+                staged = subprocess.run(["git", "diff", "--cached", "--quiet"], cwd=self.tree.root, check=False)
+                if self.tree.fingerprint() != before or staged.returncode:
+                    self.results.notes.append(f"{tool.name} did not take a turn of {self.tree.files:,} files back")
+                    subprocess.run(["git", "reset", "-q", "--hard"], cwd=self.tree.root, check=True)
 
     def store(self) -> None:
         """What the stores grow by with fifty revisions of ten files each."""
@@ -151,8 +176,8 @@ class Bench:
             self.quietly(tool, tool.capture())
 
     def edit(self, salt: int) -> None:
-        self.turn += 1
-        self.tree.edit(CHANGED, salt, self.turn)
+        self.turns += 1
+        self.tree.edit(CHANGED, salt, self.turns)
         time.sleep(0.1)
 
     def quietly(self, tool: Tool, commands: Commands) -> None:
@@ -191,12 +216,17 @@ def sealed_environment(home: Path) -> dict[str, str]:
 
 def select(only: Sequence[str], results: Results) -> tuple[list[type[Tool]], set[str]]:
     """The tools and the operations to measure: those named, else all that are there."""
-    operations = {operation.key for operation in OPERATIONS} | {"store"}
+    operations = {*named_operations(), "store"}
     tools = [tool for tool in EVERY if tool.name in only] or list(EVERY)
     for tool in tools:
         if not tool.available():
             results.notes.append(f"{tool.name} is not installed; skipped")
     return [tool for tool in tools if tool.available()], (operations & set(only)) or operations
+
+
+def named_operations() -> Sequence[str]:
+    """What can be asked for: `turn` is measured in several steps, which are rows of their own."""
+    return list(dict.fromkeys(operation.key.partition(".")[0] for operation in OPERATIONS))
 
 
 def as_json(results: Results, runs: int) -> str:
@@ -223,7 +253,7 @@ def as_json(results: Results, runs: int) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    names = [*(operation.key for operation in OPERATIONS), "store", *(tool.name for tool in EVERY)]
+    names = [*named_operations(), "store", *(tool.name for tool in EVERY)]
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else ""
     )

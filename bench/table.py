@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bench.measure import Series
 
-COLUMNS = ("putback", "shadow", "restic", "borg", "cp -a", "git status", "floor")
+COLUMNS = ("putback", "shadow", "restic", "borg", "cp -a", "git status", "git", "floor")
 MEMORY_FILES, MEMORY_MB = 100_000, 200
 NOTHING = "-"
 
@@ -33,6 +33,9 @@ OPERATIONS = (
     Operation("diff", "diff, 10 changed", "shadow"),
     Operation("restore", "restore of 1,000", "shadow", 0.5),
     Operation("supervised", "run of `true`", "shadow"),
+    Operation("turn.begin", "turn begin, 10 paths", "floor"),
+    Operation("turn.seal", "turn seal, 10 changed", "git"),
+    Operation("turn.apply", "turn apply, 10 changed", "git"),
     Operation("list", "list", "floor", 6.0, 1_000),
 )
 STORE_FIRST = "store, first capture (MB)"
@@ -40,7 +43,10 @@ FOOT = """Medians of wall seconds. `putback / reference` is the ratio of medians
 Targets (DESIGN 9) are for 100,000 files, that of `list` for 1,000. Memory at 100,000 files: at most 200 MB.
 shadow: git add -A && git commit in a second repository (sha1, no collector). cp -a: a copy, without `.git`.
 run of `true`: with contents kept; for the shadow, a commit before and one after.
-floor: a stat of every file (find -printf) beside captures, `python -c pass` beside `list`.
+git: in the user's repository, `git stash` beside `turn seal`, `git reset` and `git checkout` of the same paths
+beside `turn apply`. Neither keeps what was staged apart, and neither waits for the disk.
+floor: a stat of every file (find -printf) beside captures, `putback --version` beside turns, `python -c pass`
+beside `list`.
 Peak memory is that of the largest process; nothing below some 20 MB can be seen. Both restores end with a sync."""
 
 

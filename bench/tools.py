@@ -5,7 +5,9 @@ A method gives the commands to run, or None where the tool has no such operation
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +58,26 @@ class Tool:
         """Record the tree, run a command that does nothing, and record the tree again."""
         return None
 
+    def bind(self) -> Commands:
+        """Make ready for turns."""
+        return ()
+
+    def begin(self, paths: Sequence[str]) -> Commands:
+        """Record the beginning of a turn at these paths."""
+        return None
+
+    def seal(self) -> Commands:
+        """Record its end, staged and unstaged."""
+        return None
+
+    def after_seal(self) -> Commands:
+        """Have the end of the turn stand there again."""
+        return ()
+
+    def apply(self, paths: Sequence[str]) -> Commands:
+        """Put these paths back to the beginning of the turn, in the index and in the work tree."""
+        return None
+
     def list(self) -> Commands:
         """Show what has been captured."""
         return None
@@ -91,6 +113,25 @@ class Putback(Tool):
 
     def supervised(self) -> Commands:
         return [self._putback("run", "--snapshot", "--", "true")]
+
+    def bind(self) -> Commands:
+        return [self._putback("turn", "bind")]
+
+    def begin(self, paths: Sequence[str]) -> Commands:
+        return [self._putback("turn", "begin", "--turn", "bench", *paths)]
+
+    def seal(self) -> Commands:
+        return [self._putback("turn", "seal")]
+
+    def apply(self, paths: Sequence[str]) -> Commands:
+        """The proposal is asked for here, and so not measured: a person would be reading it now."""
+        asked = self._putback("--json", "turn", "prepare")
+        answer = subprocess.run(
+            asked.arguments, cwd=asked.directory, env=dict(asked.environment), capture_output=True, check=False
+        )
+        proposal = json.loads(answer.stdout).get("proposal", "")
+        words = ("--proposal", proposal, "--actor", "bench", "--reason", "bench", "--yes")
+        return [self._putback("turn", "apply", *words)]
 
     def list(self) -> Commands:
         return [self._putback("list")]
@@ -201,6 +242,25 @@ class GitStatus(Tool):
         return [self.command("git", "status", "--porcelain")]
 
 
+class UserGit(Tool):
+    """The user's own git, on their own repository: what one would do about a turn without putback."""
+
+    name = "git"
+    program = "git"
+    patience = 0
+
+    def seal(self) -> Commands:
+        identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+        return [self.command("git", *identity, "stash", "push", "-q")]
+
+    def after_seal(self) -> Commands:
+        return [self.command("git", "stash", "pop", "-q", "--index")]
+
+    def apply(self, paths: Sequence[str]) -> Commands:
+        reset = self.command("git", "reset", "-q", "HEAD", "--", *paths)
+        return [reset, self.command("git", "checkout", "-q", "--", *paths)]
+
+
 class Floor(Tool):
     """What cannot be beaten: a stat of every file, and the start of an interpreter. Stores nothing."""
 
@@ -211,10 +271,13 @@ class Floor(Tool):
     def capture(self) -> Commands:
         return [self.command("find", ".", "-path", "./.git", "-prune", "-o", "-printf", "%s %T@\\n")]
 
+    def begin(self, paths: Sequence[str]) -> Commands:
+        return [self.command(sys.executable, "-m", "putback", "--version")]
+
     def list(self) -> Commands:
         return [self.command(sys.executable, "-c", "pass")]
 
 
 STORING: tuple[type[Tool], ...] = (Putback, Shadow, Restic, Borg, Copy)
-REFERENCES: tuple[type[Tool], ...] = (GitStatus, Floor)
+REFERENCES: tuple[type[Tool], ...] = (GitStatus, UserGit, Floor)
 EVERY = (*STORING, *REFERENCES)

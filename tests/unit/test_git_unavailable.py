@@ -229,7 +229,7 @@ class Breaking:
 def each_call(
     program: str, action: Callable[[], object], check: Callable[[PutbackError | None, str], None]
 ) -> None:
-    """Break each git call of `action` in turn, until twice there was none with the next number: some have fewer."""
+    """Break each git call of `action` in turn, until twice there is none of that number: some take fewer calls."""
     wrong: list[str] = []
     number = beyond = 0
     while beyond < 2:

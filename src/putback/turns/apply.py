@@ -23,6 +23,7 @@ from putback.errors import (
     OverBudget,
     PutbackError,
     Stale,
+    StorageError,
     UnknownStateError,
     UnsupportedPath,
     UsageError,
@@ -74,7 +75,7 @@ def apply(
     Raises UsageError without `yes`, `actor` and `reason`; OutOfOrder where the turn is not the latest and sealed,
     or where a run is at work or unclosed; Stale where the proposal, HEAD, the index or a file is not what the end
     of the turn says; LockedError where somebody else holds git's index lock. After `started` is on record it
-    raises UnknownStateError only.
+    raises UnknownStateError, and after the receipt StorageError, which says that the turn was taken back.
     """
     _check_asked(yes, actor, reason)
     folder = custody.latest(plan.capture_id)
@@ -93,7 +94,13 @@ def apply(
     if state is TurnState.APPLIED:
         return _applied_already(custody, folder, sealed, made)
     application = _Application(custody, folder, sealed, made, actor, reason, on_step)
-    return application.carry_out()
+    try:
+        return application.carry_out()
+    except StorageError as error:
+        if folder.evidence.receipt is not None:
+            error.message = f"turn {sealed.turn.turn_id!r} was taken back, but {error.message}"
+            error.hint = "the next `putback turn` command on the binding tries that again"
+        raise
 
 
 def _check_asked(yes: bool, actor: str, reason: str) -> None:
@@ -188,8 +195,9 @@ class _Application:
             try:
                 self._publish(applier, reading, lock, contents)
                 self._conclude(started)
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:
                 raise self._unknown(error) from error
+            seams.reach("turn.receipt")
         entry = record(self.custody, self.folder, self.sealed)
         return TurnRollbackResult(
             capture_id=self.sealed.id, proposal=self.plan.digest, steps=self.plan.steps, entry=entry
@@ -293,15 +301,15 @@ class _Application:
             created_ns=time.time_ns(),
         )
         self.folder.write("receipt", receipt, self.custody.session.where.scratch)
-        seams.reach("turn.receipt")
 
     def _reached(self, step: str) -> None:
         seams.reach(f"turn.{step}")
         if self.on_step is not None:
             self.on_step(step)
 
-    def _unknown(self, error: Exception) -> UnknownStateError:
+    def _unknown(self, error: Exception | KeyboardInterrupt) -> UnknownStateError:
         said = error.message if isinstance(error, PutbackError) else str(error) or type(error).__name__
+        said = "interrupted" if isinstance(error, KeyboardInterrupt) else said
         return UnknownStateError(
             f"taking turn {self.sealed.turn.turn_id!r} back was started and not completed: {said}",
             hint=f"nothing is retried; look, then `putback turn resolve {self.sealed.id[:12]}`",

@@ -169,8 +169,9 @@ class Turns:
     ) -> TurnRollbackResult:
         """Carry out a proposal that was reviewed: every path goes back, or nothing is touched.
 
-        Raises Stale where anything is not as the end of the turn has it, and UnknownStateError, and nothing else,
-        once the application has started; `inspect` then says unknown until `resolve`.
+        Raises Stale where anything is not as the end of the turn has it. Once the application has started, it
+        raises UnknownStateError; `inspect` then says unknown until `resolve`. StorageError says where the turn was
+        taken back and only the record of that is incomplete.
         """
         with self._custody(bound, "turn apply") as custody:
             return apply.apply(custody, plan, yes=yes, actor=actor, reason=reason, on_step=on_step)

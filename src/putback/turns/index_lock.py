@@ -66,6 +66,8 @@ class IndexLock:
         self._capture_id = capture_id
         self._mode = mode
         self._directory = -1
+        # Held open as long as the lock is: while it is, no other file can have the same inode.
+        self._lock = -1
         self._identity = (0, 0)
 
     @property
@@ -93,6 +95,7 @@ class IndexLock:
             if error is None:
                 raise
         finally:
+            os.close(self._lock)
             os.close(self._directory)
 
     def publish(self, compared: UserIndex, changes: Mapping[bytes, NewEntry | None]) -> None:
@@ -118,25 +121,26 @@ class IndexLock:
 
     def _take(self) -> None:
         try:
-            descriptor = os.open(LOCK, _CREATE, 0o600, dir_fd=self._directory)
+            self._lock = os.open(LOCK, _CREATE, 0o600, dir_fd=self._directory)
         except FileExistsError as error:
             raise _locked(self._git_dir, _holder(self._directory)) from error
         except OSError as error:
             raise StorageError(f"cannot take the lock of the index: {error.strerror}") from error
         try:
-            found = os.fstat(descriptor)
+            found = os.fstat(self._lock)
             self._identity = (found.st_dev, found.st_ino)
             with _failing("take the lock of the index"):
-                os.fchmod(descriptor, self._mode)
-                os.write(descriptor, f"putback turn {self._capture_id} pid {os.getpid()}\n".encode())
-                os.fsync(descriptor)
+                os.fchmod(self._lock, self._mode)
+                os.write(self._lock, f"putback turn {self._capture_id} pid {os.getpid()}\n".encode())
+                os.fsync(self._lock)
                 os.fsync(self._directory)
             seams.reach("turn.index_locked")
         except BaseException:
-            self._release()
+            try:
+                self._release()
+            finally:
+                os.close(self._lock)
             raise
-        finally:
-            os.close(descriptor)
 
     def _release(self) -> None:
         """Take away what was not published, then the lock, if it is still the one that was taken."""
@@ -210,6 +214,7 @@ def remove_stale(git_dir: bytes, capture_id: str) -> tuple[bytes, ...]:
     another process's by now. A lock of anybody else stays. Raises StorageError.
     """
     directory = open_git_dir(git_dir)
+    kept = _open(directory)
     try:
         found = _holder(directory)
         mine = found is not None and found.capture_id == capture_id
@@ -223,6 +228,8 @@ def remove_stale(git_dir: bytes, capture_id: str) -> tuple[bytes, ...]:
             os.fsync(directory)
         return tuple(removed)
     finally:
+        if kept is not None:
+            os.close(kept)
         os.close(directory)
 
 
@@ -239,10 +246,17 @@ def _identity(directory: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino)
 
 
-def _holder(directory: int) -> Holder | None:
+def _open(directory: int) -> int | None:
+    """A descriptor of the lock; as long as it is open no other file can have the same inode."""
     try:
-        descriptor = os.open(LOCK, READ_FLAGS, dir_fd=directory)
+        return os.open(LOCK, READ_FLAGS, dir_fd=directory)
     except OSError:
+        return None
+
+
+def _holder(directory: int) -> Holder | None:
+    descriptor = _open(directory)
+    if descriptor is None:
         return None
     try:
         found = os.fstat(descriptor)

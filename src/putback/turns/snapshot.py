@@ -87,7 +87,7 @@ def read(custody: Custody, chosen: Sequence[RelPath], purport: Purport) -> Readi
     check_size(sight.bytes + sum(sizes.values()))
     blobs = staged.contents({path: Blob(item.oid, sizes[path]) for path, item in known.items()})
     files = selection.read(root, sight)
-    if staged.read().entries_at(chosen) != index.entries_at(chosen):
+    if staged.read(index).entries_at(chosen) != index.entries_at(chosen):
         raise StorageError("the index changed while it was captured", hint="nothing was captured; run it again")
     selected = [
         Selected.at(

@@ -105,8 +105,8 @@ class Staged:
     def oid_bytes(self) -> int:
         return _OID_BYTES[self.algorithm]
 
-    def read(self) -> UserIndex:
-        """The index as it is now; an empty one where there is no file.
+    def read(self, known: UserIndex | None = None) -> UserIndex:
+        """The index as it is now; an empty one where there is no file, `known` where that is what the file holds.
 
         Raises UnsupportedPath for an index that a turn does not take, a damaged one included, and StorageError.
         """
@@ -117,6 +117,8 @@ class Staged:
             os.close(directory)
         if found is None:
             return user_index.empty(self.oid_bytes)
+        if known is not None and found[0] == known.data:
+            return known
         try:
             return user_index.parse(found[0], self.oid_bytes)
         except DamagedIndex as error:
