@@ -51,7 +51,7 @@ class Bench:
     def run(self, wanted: set[str]) -> None:
         """Every wanted operation, in an order in which each finds what it needs."""
         self.first(MOST_FIRST_RUNS if "first" in wanted else 1)
-        for key in ("warm", "changed", "diff", "restore", "supervised", "turn", "store", "list"):
+        for key in ("warm", "changed", "diff", "restore", "supervised", "turn", "store", "list", "hook"):
             if key in wanted:
                 note(f"{self.tree.files:,} files: {key}")
                 getattr(self, key)()
@@ -160,6 +160,23 @@ class Bench:
         for _ in range(max(5, self.runs)):
             for tool in self.tools:
                 self.timed("list", tool, tool.list())
+
+    def hook(self) -> None:
+        """What an agent waits for at each prompt, tool call and stop, with ten files changed in between."""
+        events = {"prompt": "UserPromptSubmit", "tool": "PreToolUse", "stop": "Stop"}
+        tools = [tool for tool in self.tools if tool.hook("Stop")]
+        for salt in range(max(20, self.runs)):
+            for key, event in events.items():
+                if key == "stop":
+                    self.edit(salt)
+                for tool in tools:
+                    self.timed(f"hook.{key}", tool, tool.hook(event))
+        for key in events:
+            series = self.results.of(f"hook.{key}", self.tree.files, "putback")
+            if series.seconds and series.slow_seconds:
+                p50, p95 = series.seconds * 1000, series.slow_seconds * 1000
+                said = f"hook, {key}, {self.tree.files:,} files: p50 {p50:.0f} ms, p95 {p95:.0f} ms"
+                self.results.notes.append(said)
 
     def storing(self) -> Iterable[Tool]:
         return (tool for tool in self.tools if isinstance(tool, STORING))

@@ -37,16 +37,19 @@ OPERATIONS = (
     Operation("turn.seal", "turn seal, 10 changed", "git"),
     Operation("turn.apply", "turn apply, 10 changed", "git"),
     Operation("list", "list", "floor", 6.0, 1_000),
+    Operation("hook.prompt", "hook, prompt", "floor", 6.0, 1_000),
+    Operation("hook.tool", "hook, tool call", "floor", 6.0, 1_000),
+    Operation("hook.stop", "hook, stop", "floor", 6.0, 1_000),
 )
 STORE_FIRST = "store, first capture (MB)"
 FOOT = """Medians of wall seconds. `putback / reference` is the ratio of medians.
-Targets (DESIGN 9) are for 100,000 files, that of `list` for 1,000. Memory at 100,000 files: at most 200 MB.
+Targets (DESIGN 9) are for 100,000 files, those of `list` and the hook for 1,000. Memory at 100,000: at most 200 MB.
 shadow: git add -A && git commit in a second repository (sha1, no collector). cp -a: a copy, without `.git`.
 run of `true`: with contents kept; for the shadow, a commit before and one after.
 git: in the user's repository, `git stash` beside `turn seal`, `git reset` and `git checkout` of the same paths
 beside `turn apply`. Neither keeps what was staged apart, and neither waits for the disk.
 floor: a stat of every file (find -printf) beside captures, `putback --version` beside turns, `python -c pass`
-beside `list`.
+beside `list` and the hook.
 Peak memory is that of the largest process; nothing below some 20 MB can be seen. Both restores end with a sync."""
 
 

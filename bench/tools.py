@@ -82,6 +82,10 @@ class Tool:
         """Show what has been captured."""
         return None
 
+    def hook(self, event: str) -> Commands:
+        """What an agent calls at an event of this name."""
+        return None
+
     @property
     def environment(self) -> dict[str, str]:
         return dict(self.base_environment)
@@ -135,6 +139,15 @@ class Putback(Tool):
 
     def list(self) -> Commands:
         return [self._putback("list")]
+
+    def hook(self, event: str) -> Commands:
+        named = {"file_path": str(self.tree.root / "named-by-a-tool")}
+        sent = {"hook_event_name": event, "session_id": "bench", "cwd": str(self.tree.root), "prompt": "bench"}
+        more = {"tool_name": "Write", "tool_input": named} if event == "PreToolUse" else {}
+        script = Path(sys.executable).with_name("putback")
+        environment = {**self.environment, "PUTBACK_STORE": str(self.store)}
+        given = json.dumps(sent | more).encode()
+        return [Command([str(script), "hook", "claude-code"], self.tree.root, environment, given)]
 
     def _putback(self, *arguments: str) -> Command:
         script = Path(sys.executable).with_name("putback")
@@ -276,6 +289,9 @@ class Floor(Tool):
 
     def list(self) -> Commands:
         return [self.command(sys.executable, "-c", "pass")]
+
+    def hook(self, event: str) -> Commands:
+        return self.list()
 
 
 STORING: tuple[type[Tool], ...] = (Putback, Shadow, Restic, Borg, Copy)
