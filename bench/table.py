@@ -43,7 +43,7 @@ OPERATIONS = (
 )
 STORE_FIRST = "store, first capture (MB)"
 FOOT = """Medians of wall seconds. `putback / reference` is the ratio of medians.
-Targets (DESIGN 9) are for 100,000 files, those of `list` and the hook for 1,000. Memory at 100,000: at most 200 MB.
+Targets (DESIGN 9) are for 100,000 files, of `list` and the hook for 1,000. Memory at 100,000: at most 200 MB.
 shadow: git add -A && git commit in a second repository (sha1, no collector). cp -a: a copy, without `.git`.
 run of `true`: with contents kept; for the shadow, a commit before and one after.
 git: in the user's repository, `git stash` beside `turn seal`, `git reset` and `git checkout` of the same paths
