@@ -303,3 +303,16 @@ def test_a_prompt_waits_for_another_process_no_longer_than_the_settings_say(agen
     assert failure is not None and failure.code == "locked"
     agent.stop()
     assert len(turns(agent)) == 1
+
+
+def test_a_turn_is_entered_once_although_its_end_was_cut_short(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.prompt("first")
+    agent.write("a", "1\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(SessionFolder, "forget", lambda self: None)
+        agent.stop()
+    agent.prompt("second")
+    agent.stop()
+    assert [entry.message for entry in turns(agent)] == ["first", "second"]

@@ -95,11 +95,16 @@ def _close(session: Session, folder: SessionFolder, state: TreeState, index: str
     opened = folder.load()
     if opened is None:
         return None
+    since = _since(session, opened)
+    if any(entry.before == opened.before for entry in since):
+        # Whoever closed it was killed before it could forget it.
+        folder.forget()
+        return None
     before = session.capture(opened.before)
     changed = [change.path for change in diff.changes(session.git, before, state)]
     calls = folder.noted()
     written = _written(session.where.root, calls)
-    rivals = _rivals(session, opened)
+    rivals = _rivals(session, opened, since)
     mine = [path for path in changed if path in written or not _claimed(path, rivals)]
     touched = Outcomes(touched=tuple(AtPath.at(path) for path in mine))
     after = captures.write(session.where, state, touched)
@@ -141,7 +146,18 @@ def _entry(session: Session, turn: AgentTurn, before: str, after: str, state: Tr
     return msgspec.structs.replace(entry, id=document.digest(entry))
 
 
-def _rivals(session: Session, opened: OpenTurn) -> dict[str, set[RelPath]]:
+def _since(session: Session, opened: OpenTurn) -> list[Entry]:
+    """The entries that were made since the turn began, newest first."""
+    found: list[Entry] = []
+    for name in session.history.names():
+        entry = session.history.read(name)
+        if entry.created_ns < opened.began_ns:
+            break
+        found.append(entry)
+    return found
+
+
+def _rivals(session: Session, opened: OpenTurn, since: Iterable[Entry]) -> dict[str, set[RelPath]]:
     """The other sessions that were at work in the tree meanwhile, and what their tools name to have written."""
     found: dict[str, set[RelPath]] = {}
     own = (opened.agent, opened.session)
@@ -149,10 +165,7 @@ def _rivals(session: Session, opened: OpenTurn) -> dict[str, set[RelPath]]:
         if (other.agent, other.session) != own:
             calls = SessionFolder(session.where, other.agent, other.session).noted()
             found.setdefault(other.session, set()).update(_written(session.where.root, calls))
-    for name in session.history.names():
-        entry = session.history.read(name)
-        if entry.created_ns < opened.began_ns:
-            break
+    for entry in since:
         turn = entry.agent
         if turn is not None and (turn.agent, turn.session) != own:
             found.setdefault(turn.session, set()).update(item.raw for item in turn.written)
