@@ -315,6 +315,8 @@ def test_head_that_moves_before_the_look_makes_it_stale(seam: str, tmp_path: Pat
 
 # Here the last look at a target lies behind us. What is swapped in now is what `ops.apply` does not guarantee.
 TOO_LATE = ("restore.put", "restore.remove")
+# No target was looked at for the last time before anything is written beside it.
+BEFORE_THE_LOOK = ("turn.index_locked", "turn.locked", "turn.announced")
 
 
 def clear(full: Path) -> None:
@@ -430,7 +432,7 @@ def test_files_swapped_under_an_application(place: tuple[int, str], tmp_path: Pa
         result, swapped = apply_swapped(world, lambda: world.apply(plan), number, change)
         try:
             assert read_back(world.base / "outside") == outside, "something outside was written"
-            check_swapped(world, result, end, swapped, too_late=seam in TOO_LATE)
+            check_swapped(world, result, end, swapped, seam)
             if change is not parent_outside:
                 if world.state is TurnState.UNKNOWN:
                     tree = tree_of_theirs(world)
@@ -468,7 +470,7 @@ def tree_of_theirs(world: BoundWorld) -> Tree:
     return {path: node for path, node in world.tree.items() if b".putback-" not in path}
 
 
-def check_swapped(world: BoundWorld, result: str, end: Tree, swapped: Tree, *, too_late: bool) -> None:
+def check_swapped(world: BoundWorld, result: str, end: Tree, swapped: Tree, seam: str) -> None:
     """Assert that whatever somebody put there is still there, and that the state says what happened."""
     states = {"done": TurnState.APPLIED, "unknown_state": TurnState.UNKNOWN}
     assert world.state is states.get(result, TurnState.SEALED)
@@ -479,4 +481,8 @@ def check_swapped(world: BoundWorld, result: str, end: Tree, swapped: Tree, *, t
         return
     put = [path for path in swapped if swapped[path] != end.get(path)]
     lost = [path for path in put if tree.get(path) != swapped[path]]
-    assert len(lost) <= too_late, f"edits are lost: {lost}"
+    assert len(lost) <= (seam in TOO_LATE), f"edits are lost: {lost}"
+    # A second name elsewhere changes nothing at the paths of the turn.
+    changed = [path for path in put if path in (*PATHS, b"d", b"e")]
+    assert not changed or seam not in BEFORE_THE_LOOK, "begun, though something had changed"
+    assert not changed or result != "done" or seam == "turn.receipt", "a receipt for what does not stand there"
