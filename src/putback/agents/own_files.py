@@ -35,10 +35,14 @@ function tell(event) {
       const child = spawn(program, rest, {
         cwd: event.directory,
         stdio: ["pipe", "ignore", "ignore"],
-        timeout: TIMEOUT_MS,
       })
-      child.on("error", () => resolve())
-      child.on("close", () => resolve())
+      const timer = setTimeout(() => child.kill("SIGKILL"), TIMEOUT_MS)
+      const done = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+      child.on("error", done)
+      child.on("close", done)
       child.stdin.on("error", () => {})
       child.stdin.end(JSON.stringify(event))
     } catch {

@@ -111,6 +111,9 @@ _PLACES: Mapping[str, Place] = {
             Hook("UserPromptSubmit", TURN),
             Hook("PreToolUse", TOOL, "^(Bash|apply_patch)$"),
             Hook("Stop", TURN),
+            # It gives these no more, and passes over events that it does not know.
+            Hook("Interrupt", 3),
+            Hook("SessionEnd", 3),
         ),
     ),
     "gemini": Place(
