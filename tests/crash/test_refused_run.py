@@ -16,9 +16,9 @@ from putback.errors import Cancelled, NotExecutable, PutbackError, StorageError,
 from putback.ops.recover import Choice
 from putback.runs.evidence import Evidence, receipt_digest
 from putback.runs.run import UNCLOSED
+from support.faults import Faults
 from support.hermetic import unmoved
 from support.trees import same
-from unit.test_faults import Faults
 
 pytestmark = pytest.mark.slow
 

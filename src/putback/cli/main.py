@@ -32,6 +32,7 @@ COMMANDS = {
     "verify": "check the evidence of a run",
     "status": "protected or not, since when, at what cost",
     "recover": "leave the state of an interrupted restore",
+    "agent": "protect a coding agent's turns",
     "hook": "what coding agents call at each event",
     "completion": "completion for your shell",
 }
