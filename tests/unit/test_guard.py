@@ -158,6 +158,11 @@ HARMLESS = """
     command -V rm
     rm --help
     rm --version
+    rm --help -rf x
+    # a note; rm -rf x
+    ls # a note; rm -rf x
+    ls > out-$(date).txt
+    [[ $a > b ]]
     rm
     sudo -l
     # rm -rf x

@@ -189,6 +189,13 @@ def test_out_again_gives_the_same_bytes(name: str, agent: str, scope: Scope, sit
     assert state(base) == before
 
 
+def test_the_mode_stays_whatever_the_umask(site: Site) -> None:
+    path = write(settings_of("claude-code", site), "{}")
+    path.chmod(0o666)
+    install("claude-code", PROJECT, site)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+
+
 def is_installed(agent: str, data: bytes) -> bool:
     found = settings_text.entries_of(data.decode().removeprefix("\ufeff"), lambda command: is_ours(agent, command))
     return set(found) == {hook.event for hook in place(agent).hooks}

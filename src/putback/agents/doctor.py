@@ -41,7 +41,7 @@ _BINARIES = {
 }
 _TRUST = {
     "codex": "it runs no hook that you have not trusted: start it and answer its question, or use /hooks",
-    "gemini": "it asks before it runs a project's hooks for the first time, and again whenever they change",
+    "gemini": "it warns of a project's hooks before it first runs them, and again whenever they change",
 }
 _CHECKPOINTS = {
     "claude-code": "its own /rewind knows what its edit tools wrote, not what commands did; both may be on",

@@ -51,8 +51,6 @@ def destructive(command: str) -> str | None:
 
 
 def _line(line: str, depth: int) -> str | None:
-    if depth > DEEPEST:
-        return None
     for simple in simple_commands(line):
         for target in simple.over:
             if not _NO_DATA.match(target) and UNKNOWN not in target:
