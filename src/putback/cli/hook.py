@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> NoReturn:
 def hook(agent: str, name: str = "", store: str | None = None) -> int:
     """Answer one event of an agent; `name` is the event's, where the agent says it on the command line.
 
-    Ends with 0 whatever happens to the event; with 2 for an agent that nobody knows.
+    Ends with 0 whatever happens to the event; with 1 for an agent that nobody knows: many take 2 for a veto.
     """
     from putback.agents import registry
     from putback.agents.hook import Hook
@@ -34,7 +34,7 @@ def hook(agent: str, name: str = "", store: str | None = None) -> int:
         adapter = registry.adapter(agent)
     except UsageError as error:
         os.write(2, f"putback: {error.message}\n".encode())
-        return 2
+        return 1
     place = store or os.environ.get("PUTBACK_STORE") or default_store()
     try:
         answer = Hook(adapter, place).answer(sys.stdin.buffer.read(MOST_BYTES), name)

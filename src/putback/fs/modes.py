@@ -10,9 +10,11 @@ Not done here: nothing is chowned, and what is there already keeps its mode.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,14 +54,33 @@ def directory(path: Path, modes: Modes | None = None, scratch: Path | None = Non
         part.chmod(mode)
         if mode == GROUP.directory and stat.S_IMODE(part.stat().st_mode) != mode:
             raise OSError(errno.EPERM, f"the system does not give it the mode {mode:o}", str(path))
-        part.rename(path)
+        with _alone(path.parent):
+            made = not path.is_dir()
+            if made:
+                part.rename(path)
     except OSError:
         with suppress(OSError):
             part.rmdir()
         if path.is_dir():
             return False
         raise
-    return True
+    if not made:
+        part.rmdir()
+    return made
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from giving a name in this directory to a directory of theirs.
+
+    A rename takes the place of a directory that is empty, and who is about to write into that one loses it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def create(path: Path, flags: int, mode: int) -> int:
