@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from putback.records.document import AtPath
+from putback.records.document import AtPath, Strict
 
 # What is kept of a prompt and of a command: enough to know it again.
 MOST_TEXT = 200
@@ -38,7 +38,7 @@ class Ended(enum.StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class Call(Strict, frozen=True, kw_only=True):
     """One tool call. `paths` are what it names to write, as the agent has them; `command` is a shell command.
 
     `actor` is the subagent that made it, empty for the agent itself.
@@ -87,7 +87,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     at_ns: int
 
 
-class AgentTurn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class AgentTurn(Strict, frozen=True, kw_only=True):
     """The part of a history entry that only a turn of an agent has.
 
     `prompt` is the first line of what the user asked. `moved_head` and
@@ -108,15 +108,7 @@ class AgentTurn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, f
     late: bool = False
 
 
-class OpenTurn(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/open-turn/v1",
-):
+class OpenTurn(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/open-turn/v1"):
     """A turn of an agent that has begun. `before` is the capture at its beginning.
 
     `head` and `index` are what HEAD named and a digest of what was staged then. `began_ns` is in nanoseconds

@@ -17,6 +17,10 @@ from putback.errors import IntegrityError, UnsafePath
 from putback.paths import RelPath
 
 
+class Strict(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of records that take no field they do not know, and write none that is at its default."""
+
+
 class AtPath(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Base of every record about one path."""
 

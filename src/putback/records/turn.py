@@ -18,7 +18,7 @@ from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Repository
 from putback.records.change import Node
-from putback.records.document import AtPath
+from putback.records.document import AtPath, Strict
 
 MOST_PATHS = 100
 MOST_SNAPSHOT_BYTES = 8 << 20
@@ -31,7 +31,7 @@ Generation = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class Directory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class Directory(Strict, frozen=True, kw_only=True):
     """A directory by its real path and by its identity; `path_b64` is there where the path is not UTF-8."""
 
     path: str
@@ -59,15 +59,7 @@ class Directory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, f
         return (self.device, self.inode)
 
 
-class Binding(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/binding/v1",
-):
+class Binding(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/binding/v1"):
     """One owner's immutable hold on one work tree.
 
     Binding an id again gives the next `generation`. `git_dir` holds the index of this work tree, `common_dir` the
@@ -101,15 +93,7 @@ class ClaimState(enum.StrEnum):
     ARCHIVED = "archived"
 
 
-class Claim(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/claim/v1",
-):
+class Claim(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/claim/v1"):
     """What the registry publishes of a binding."""
 
     binding: Binding
@@ -117,14 +101,14 @@ class Claim(
     published_ns: int
 
 
-class TurnIdentity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TurnIdentity(Strict, frozen=True, kw_only=True):
     """The caller's name for a turn, and its place in the order of the turns of one binding."""
 
     turn_id: Name
     generation: Generation
 
 
-class IndexEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class IndexEntry(Strict, frozen=True, kw_only=True):
     """What the user's index holds at a path, at stage zero.
 
     `mode` is git's, `blob` the id in the user's repository (40 or 64 hex digits), `content` the id of the same
@@ -158,7 +142,7 @@ class Selected(AtPath, frozen=True, omit_defaults=True, kw_only=True):
         return self.size + (0 if self.index is None else self.index.size)
 
 
-class TurnSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class TurnSnapshot(Strict, frozen=True, kw_only=True):
     """One end of a turn. `capture` is the id of the capture that holds it.
 
     `files_tree` and `index_tree` are the ids of the two trees in it, `untracked` that of the list of paths which
@@ -175,15 +159,7 @@ class TurnSnapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     created_ns: int
 
 
-class TurnPending(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-pending/v1",
-):
+class TurnPending(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-pending/v1"):
     """Written before any content of one end is stored. `reserved_bytes` counts against the caps for good.
 
     `capture_id` is the turn's, at the seal; at the beginning the digest of this record becomes it.
@@ -199,15 +175,7 @@ class TurnPending(
     created_ns: int
 
 
-class TurnCapture(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn/v1",
-):
+class TurnCapture(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn/v1"):
     """A turn: its beginning and, once it is sealed, its end. `binding` is the binding's digest."""
 
     id: Digest
@@ -255,15 +223,7 @@ class TurnStep(AtPath, frozen=True, omit_defaults=True, kw_only=True):
     worktree: Effect
 
 
-class TurnRollbackPlan(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-plan/v1",
-):
+class TurnRollbackPlan(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-plan/v1"):
     """The proposal: every path of the turn with its effects, in path order."""
 
     capture_id: Digest
@@ -294,15 +254,7 @@ class Deed(enum.StrEnum):
     RELEASED = "released"
 
 
-class TurnEvent(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-event/v1",
-):
+class TurnEvent(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-event/v1"):
     """Who did what, and why: one line of a binding's log, on disk before the deed.
 
     `staged` names the files that an application writes beside its targets, `proposal` the plan's digest.
@@ -320,15 +272,7 @@ class TurnEvent(
     created_ns: int
 
 
-class TurnStarted(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-started/v1",
-):
+class TurnStarted(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-started/v1"):
     """Written before the first content effect. `lock_device` and `lock_inode` are those of our `index.lock`."""
 
     capture_id: Digest
@@ -338,15 +282,7 @@ class TurnStarted(
     created_ns: int
 
 
-class TurnReceipt(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-receipt/v1",
-):
+class TurnReceipt(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-receipt/v1"):
     """Written after both trees were read back and are the turn's beginning. `started` is that record's digest."""
 
     capture_id: Digest
@@ -358,15 +294,7 @@ class TurnReceipt(
     created_ns: int
 
 
-class TurnResolution(
-    msgspec.Struct,
-    frozen=True,
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="format",
-    tag="putback/turn-resolution/v1",
-):
+class TurnResolution(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/turn-resolution/v1"):
     """A person's word that a turn is over, whatever its evidence says. It rewrites no content."""
 
     capture_id: Digest
@@ -390,9 +318,7 @@ class TurnState(enum.StrEnum):
     RESOLVED = "resolved"
 
 
-class TurnRollbackStatus(
-    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
-):
+class TurnRollbackStatus(Strict, frozen=True, kw_only=True):
     """What is on record of a turn. It attests neither the present content nor the ownership.
 
     `detail` says what is missing where the state is unknown, and whether git's index lock was left behind.
@@ -411,9 +337,7 @@ class TurnRollbackStatus(
     proposal: str = ""
 
 
-class TurnRollbackResult(
-    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
-):
+class TurnRollbackResult(Strict, frozen=True, kw_only=True):
     """How an application came out. `already` says that it was done before, and that it still stands.
 
     `entry` is the id of the restore in the history.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec import structs
+
 from putback import seams
 from putback.errors import OutOfOrder, OverBudget, Stale
 from putback.records.capture import Purpose
@@ -95,31 +97,15 @@ def seal(custody: Custody, asked: str, on_snapshot_step: Observer | None = None)
     reading = snapshot.read(custody, chosen, Purport.SEAL)
     check_head(begun, reading)
     _check_caps(custody.turns, reading.bytes, new=False)
-    pending = TurnPending(
-        binding=begun.binding,
-        binding_id=begun.binding_id,
-        binding_generation=begun.binding_generation,
-        turn=begun.turn,
-        paths=begun.paths,
-        reserved_bytes=reading.bytes,
-        capture_id=begun.id,
-        created_ns=time.time_ns(),
+    pending = structs.replace(
+        evidence.pending, reserved_bytes=reading.bytes, capture_id=begun.id, created_ns=time.time_ns()
     )
     scratch = custody.session.where.scratch
     folder.write("sealing", pending, scratch)
     seams.reach("turn.sealing")
     stored = snapshot.store(custody.session, reading, f"end of turn {begun.turn.turn_id}", Purpose.AFTER)
     _persisted(on_snapshot_step)
-    sealed = TurnCapture(
-        id=begun.id,
-        binding=begun.binding,
-        binding_id=begun.binding_id,
-        binding_generation=begun.binding_generation,
-        turn=begun.turn,
-        paths=begun.paths,
-        begin=begun.begin,
-        end=stored,
-    )
+    sealed = structs.replace(begun, end=stored)
     folder.write("sealed", sealed, scratch)
     seams.reach("turn.sealed")
     record(custody, sealed)
