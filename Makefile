@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests wait for disks and for processes: twice as many of them at a time as there are cores.
-WORKERS := $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) * 2 )))
+# Tests wait for disks and for processes: more of them at a time than there are cores.
+WORKERS := $(shell echo $$(( ($$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2) * 3 + 1) / 2 )))
 READY := $(VENV)/.ready
 
 .PHONY: demo test unit guards lint bench requirements clean
