@@ -27,7 +27,9 @@ _SLOW = (
     *("unit/test_locks", "unit/test_scope", "unit/test_hostile_git", "unit/test_robustness", "unit/test_runs"),
     *("unit/test_hostile_documents", "unit/test_hostile_runs", "unit/test_supervisor", "unit/test_verify"),
     *("unit/test_interrupted_runs", "unit/test_portable", "unit/test_ledger", "unit/test_follow"),
-    *("unit/test_guards", "unit/test_worktree_provider", "mcp/test_server", "unit/test_turn_faults"),
+    *("unit/test_guards", "unit/test_worktree_provider", "unit/test_claims", "unit/test_bindings", "mcp/"),
+    *("unit/test_turn_", "unit/test_staged", "unit/test_user_index", "unit/test_permissions", "unit/test_hook"),
+    *("unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk"),
 )
 
 
