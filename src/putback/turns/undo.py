@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 
 from putback.errors import NotOwned, OutOfOrder, UnknownId, UsageError
@@ -12,6 +11,7 @@ from putback.records.history import Entry
 from putback.records.plan import Action, Outcome, Plan, Step
 from putback.records.turn import Effect, TurnRollbackPlan, TurnStep
 from putback.store.history import History
+from putback.turns import ownership
 from putback.turns.catalog import Turns
 
 
@@ -33,7 +33,7 @@ def undo(
     plan = shown(proposal)
     if dry_run or (confirm is not None and plan.steps and not confirm(plan)):
         return Restored(plan)
-    result = turns.apply(bound, proposal, yes=True, actor=_login(), reason="putback undo")
+    result = turns.apply(bound, proposal, yes=True, actor=ownership.default_owner(), reason="putback undo")
     outcomes = tuple(
         Outcome(path=step.path, path_b64=step.path_b64, status=DONE[step.action], reason=step.note)
         for step in plan.steps
@@ -61,11 +61,3 @@ def _step(item: TurnStep) -> Step | None:
         goal=item.before.worktree,
         note=note,
     )
-
-
-def _login() -> str:
-    """Who is logged in, for the record."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
