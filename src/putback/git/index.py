@@ -50,7 +50,6 @@ LONG_NAME = 0xFFF
 _INTENT_TO_ADD = 0x2000
 
 _PADDING = tuple(b"\0" * (8 - (FIXED_BYTES + length) % 8) for length in range(8))
-_SHORT_FLAGS = tuple(_SHORT.pack(length) for length in range(LONG_NAME + 1))
 
 
 class DamagedIndex(ValueError):
@@ -264,10 +263,11 @@ def serialize(entries: Entries, cache_tree: bytes | None) -> bytes:
     """The file that `write_index` writes, without its checksum."""
     parts = [index_header(len(entries))]
     append = parts.append
+    flags = [_SHORT.pack(length) for length in range(LONG_NAME + 1)]
     for name in sorted(entries):
         length = len(name)
         append(entries[name])
-        append(_SHORT_FLAGS[length] if length < LONG_NAME else _SHORT_FLAGS[LONG_NAME])
+        append(flags[length] if length < LONG_NAME else flags[LONG_NAME])
         append(name)
         append(_PADDING[length % 8])
     if cache_tree is not None:
@@ -283,7 +283,7 @@ def index_header(count: int) -> bytes:
 def serialize_entry(name: bytes, record: bytes) -> bytes:
     """One entry as it stands in the file."""
     length = len(name)
-    return record + _SHORT_FLAGS[min(length, LONG_NAME)] + name + _PADDING[length % 8]
+    return record + _SHORT.pack(min(length, LONG_NAME)) + name + _PADDING[length % 8]
 
 
 def tree_extension(payload: bytes) -> bytes:

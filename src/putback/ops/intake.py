@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -23,15 +23,18 @@ from putback.git.index import DamagedIndex, make_record, record_size, tree_part
 from putback.git.index_edit import CachedTree, IndexEditor, edit_trees, is_deep, read_trees
 from putback.git.loose import LooseWriter
 from putback.git.objectid import OID_BYTES, Kind
-from putback.git.packs import PackWriter
 from putback.git.present import Present
 from putback.git.trees import build_trees
-from putback.ops import bulk
 from putback.ops.state import ScanState, forget_file, load, remember_file, says_more
 from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import NotCovered, Reason
 from putback.store.layout import WorkspacePaths
+
+# Where nothing has changed nothing is read, and only many files make a pack.
+if TYPE_CHECKING:
+    from putback.git.packs import PackWriter
+    from putback.ops import bulk
 
 FEW_FILES = 64
 FEW_BYTES = 32 << 20
@@ -217,6 +220,8 @@ class Intake(msgspec.Struct):
     def _read(
         self, wanted: Sequence[RelPath], writer: bulk.Writer, known: Known | None, ceiling: int, taken: Taken
     ) -> None:
+        from putback.ops import bulk
+
         gate = _Gate(writer, self.contents)
         outcomes = bulk.store_files(wanted, self.root, gate, known, max_file_bytes=ceiling, progress=self.progress)
         now_ns = time.time_ns()
@@ -287,6 +292,8 @@ class Intake(msgspec.Struct):
     def _writer(self, count: int, size: int) -> LooseWriter | PackWriter:
         if count <= FEW_FILES and size <= FEW_BYTES:
             return LooseWriter(self.where.scratch, self.where.store.objects)
+        from putback.git.packs import PackWriter
+
         return PackWriter(self.where.scratch)
 
     def _finish(self, writer: LooseWriter | PackWriter) -> None:
