@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -40,8 +41,15 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
 
 def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    with suppress(FileNotFoundError):
+    try:
         return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        # What only reads may go on; what writes will be refused where it does.
+        return os.open(path, flags & ~os.O_RDWR)
     # It appears with its mode: another member of a group must not find it closed for an instant. Whoever was
     # faster may have swept our half away.
     with suppress(FileExistsError, FileNotFoundError):

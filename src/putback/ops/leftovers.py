@@ -58,6 +58,8 @@ def _is_recorded(started: Started, history: History) -> bool:
 
 def read_journal(where: WorkspacePaths) -> tuple[Started, bool] | None:
     """What the journal says was begun, and whether publishing had begun; None where there is no whole line."""
+    if not where.journal.exists():
+        return None
     try:
         lines = read_lines(where.journal)
         if not lines:
