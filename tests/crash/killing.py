@@ -82,10 +82,15 @@ def reached(action: Callable[[], object]) -> list[str]:
     return said.split("\n") if said else []
 
 
+def is_long() -> bool:
+    """Whether every case is wanted, however long that takes."""
+    return hypothesis.settings.default == hypothesis.settings.get_profile("long")
+
+
 def representative(points: Sequence[Hashable], times: int = 1) -> list[int]:
     """The places at which each point comes for the first `times` and for the last time; with the profile `long`
     of hypothesis all places. What comes between is the same step for one more path."""
-    if hypothesis.settings.default == hypothesis.settings.get_profile("long"):
+    if is_long():
         return list(range(len(points)))
     last, seen = {point: number for number, point in enumerate(points)}, Counter[Hashable]()
     chosen = []
