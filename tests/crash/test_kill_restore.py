@@ -146,7 +146,9 @@ def status(world: World) -> int:
     return run(["-C", str(world.root), "--store", str(world.store), "--json", "status"])
 
 
-def kill_everywhere(base: Path, make: Callable[[Path], World], action: Callable[[World], object]) -> None:
+def kill_everywhere(
+    base: Path, make: Callable[[Path], World], action: Callable[[World], object], times: int = 2
+) -> None:
     """Kill `action` at its seams in turn, each time in a copy of one world; report all that went wrong."""
     world = make(base / "world")
     before = world.tree
@@ -157,7 +159,7 @@ def kill_everywhere(base: Path, make: Callable[[Path], World], action: Callable[
     assert before != after and "restore.publishing" in names
     wrong: list[str] = []
     checked: list[object] = []
-    for number in representative(names, times=2):
+    for number in representative(names, times):
         world.load("saved")
         kill_at(number, lambda: action(world))
         try:
@@ -198,7 +200,8 @@ def test_killed_restore_leads_to_either_end(shape: Shape, tmp_path: Path, capsys
 @pytest.mark.parametrize("name", ["undo", "redo"])
 def test_killed_undo_and_redo_lead_to_either_end(name: str, tmp_path: Path, capsys) -> None:
     make, action = OPERATIONS[name]
-    kill_everywhere(tmp_path, lambda base: make(base, FILES), action)
+    # They are restores to another target: the steps in between are those of the test above.
+    kill_everywhere(tmp_path, lambda base: make(base, FILES), action, times=1)
 
 
 def test_shapes_are_restored_when_nothing_is_killed(tmp_path: Path) -> None:
