@@ -53,7 +53,11 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """What `prune` keeps. Off until the user sets it: nothing is evicted silently."""
 
     keep_last: int | None = None
+    keep_hourly: int | None = None
+    keep_daily: int | None = None
+    keep_weekly: int | None = None
     keep_within: str | None = None
+    keep_message: tuple[str, ...] = ()
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from putback.runs.catalog import Runs
     from putback.runs.close import RunResult
     from putback.turns.catalog import Turns
+    from putback.upkeep.catalog import Upkeep
 
 PathArgument = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Confirm = Callable[["Plan"], bool]
@@ -304,6 +305,13 @@ class Workspace:
             self._progress,
             lambda where, name, settings: session(where, settings, self._progress, name, create=True),
         )
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Looking after the store: retention, check and repair, forgetting, relocating, sizes."""
+        from putback.upkeep.catalog import Upkeep
+
+        return Upkeep(self._paths, self._settings, self._progress)
 
     def undo(
         self,

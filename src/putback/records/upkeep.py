@@ -1,0 +1,114 @@
+"""What looking after the store found and did: reclaimed bytes, damage, forgotten paths, a moved workspace."""
+
+from __future__ import annotations
+
+import enum
+
+from putback.records.document import AtPath, Strict
+from putback.records.retention import Judged
+
+
+class Reclaimed(Strict, frozen=True, kw_only=True):
+    """Sizes of the whole store in bytes on disk. `waiting` says that something is left for the next time, because
+    other processes were at work."""
+
+    bytes_before: int
+    bytes_after: int
+    objects_dropped: int = 0
+    leftovers_removed: int = 0
+    waiting: bool = False
+
+
+class Pruned(Strict, frozen=True, kw_only=True):
+    """What a policy came to in one workspace; `done` is false for a dry run. `vanished` names workspaces that
+    were dropped, or would be, because their root is gone."""
+
+    judged: tuple[Judged, ...] = ()
+    vanished: tuple[str, ...] = ()
+    done: bool = False
+    reclaimed: Reclaimed | None = None
+
+    @property
+    def dropped(self) -> tuple[Judged, ...]:
+        return tuple(item for item in self.judged if not item.kept)
+
+
+class Part(enum.StrEnum):
+    """Which part of the store is damaged."""
+
+    OBJECT = "object"
+    PACK = "pack"
+    REF = "ref"
+    ENTRY = "entry"
+    RUN = "run"
+    TURN = "turn"
+    JOURNAL = "journal"
+    INDEX = "index"
+    WORKSPACE = "workspace"
+
+
+class Lost(AtPath, frozen=True, omit_defaults=True, kw_only=True):
+    """A path of an entry that cannot come back. `object` is the id of the content that is missing or damaged."""
+
+    object: str = ""
+
+
+class Damage(Strict, frozen=True, kw_only=True):
+    """One fault. `entry` is the id of the entry it is about, empty where it is about none; `lost` names what of it
+    cannot come back, and is empty where nothing is lost. `repaired` says what repair did about it."""
+
+    part: Part
+    problem: str
+    workspace: str = ""
+    entry: str = ""
+    lost: tuple[Lost, ...] = ()
+    repaired: str = ""
+
+
+class Checked(Strict, frozen=True, kw_only=True):
+    """The result of a check: what was looked at, and every fault. `bytes_read` is of contents that were hashed."""
+
+    entries: int
+    objects: int
+    bytes_read: int
+    damage: tuple[Damage, ...] = ()
+
+
+class Forgotten(Strict, frozen=True, kw_only=True):
+    """What was purged. `captures` counts those that were rewritten, `entries` the entries that named them, `turns`
+    the exact-path turns that can no longer be taken back; `elsewhere` says where the same bytes are still held."""
+
+    paths: tuple[AtPath, ...]
+    captures: int
+    entries: int
+    turns: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    done: bool = False
+    reclaimed: Reclaimed | None = None
+
+
+class Relocated(Strict, frozen=True, kw_only=True):
+    """A workspace that was moved: its history is now that of `root`. `joined` counts entries that were there."""
+
+    old_root: AtPath
+    root: AtPath
+    entries: int
+    joined: int = 0
+
+
+class Size(Strict, frozen=True, kw_only=True):
+    """What something costs. `logical` is the bytes of content it stands for, `physical` what it takes on disk and
+    nothing else needs: what dropping it would free."""
+
+    name: str
+    logical: int
+    physical: int
+
+
+class Sizes(Strict, frozen=True, kw_only=True):
+    """The whole store, each workspace, and each entry of this one; in bytes."""
+
+    total: int
+    limit: int
+    workspaces: tuple[Size, ...]
+    entries: tuple[Size, ...]
