@@ -162,18 +162,37 @@ def test_what_took_an_entry_back_stays_with_it() -> None:
     assert found == {3: (Why.UNDO,), 2: (Why.UNDONE,), 1: (Why.MESSAGE,)}
 
 
+def back(seq: int, of: int, cause: Cause = Cause.UNDO) -> Entry:
+    return entry(seq, kind=EntryKind.RESTORE, cause=cause, of=f"{of:064x}", changed=1)
+
+
 def test_the_change_that_ended_redo_stays_or_what_it_ended_would_be_back() -> None:
-    undo, redo = ({"kind": EntryKind.RESTORE, "cause": cause, "changed": 1} for cause in (Cause.UNDO, Cause.REDO))
+    run = {"kind": EntryKind.RUN, "changed": 1}
     entries = [
-        entry(1, kind=EntryKind.RUN, changed=1),
-        entry(2, kind=EntryKind.RUN, changed=1, message="release"),
-        entry(3, of=f"{2:064x}", **undo),  # type: ignore[arg-type]
-        entry(4, kind=EntryKind.RUN, changed=1),
-        entry(5, of=f"{1:064x}", **undo),  # type: ignore[arg-type]
-        entry(6, of=f"{1:064x}", **redo),  # type: ignore[arg-type]
+        entry(1, **run),  # type: ignore[arg-type]
+        entry(2, **run),  # type: ignore[arg-type]
+        entry(3, message="release", **run),  # type: ignore[arg-type]
+        back(4, 3),
+        entry(5, **run),  # type: ignore[arg-type]
+        back(6, 2),
+        back(7, 2, Cause.REDO),
     ]
     found = kept(entries, Keep(messages=("rel*",)))
-    assert found[4] == (Why.UNDO,)
+    assert found[5] == (Why.UNDO,)
+    assert not found[1]
+
+
+def test_a_history_that_no_commands_make_is_left_as_undo_sees_it() -> None:
+    """The redo was none, for another change came before it; without that change it would be one."""
+    run = {"kind": EntryKind.RUN, "changed": 1}
+    entries = [
+        entry(1, message="release", **run),  # type: ignore[arg-type]
+        back(2, 1),
+        entry(3, **run),  # type: ignore[arg-type]
+        back(4, 1, Cause.REDO),
+        entry(5, **run),  # type: ignore[arg-type]
+    ]
+    assert kept(entries, Keep(messages=("rel*",)))[3] == (Why.UNDO,)
 
 
 def test_what_something_else_needs_stays_and_says_why() -> None:
