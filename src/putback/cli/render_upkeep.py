@@ -26,8 +26,7 @@ def pruned(item: Pruned) -> Iterator[str]:
         yield _vanished(workspace)
     would = "" if item.done else "would be "
     if item.judged:
-        stay = count(len(item.judged) - len(item.dropped), "entry", "entries")
-        yield f"{count(len(item.dropped), 'entry', 'entries')} {would}dropped; {stay} stay"
+        yield f"{count(len(item.dropped), 'entry', 'entries')} {would}dropped, {len(item.judged)} before"
     if item.bare:
         yield f"{count(item.bare, 'capture')} without an entry {would}dropped"
     gone = sum(not workspace.kept for workspace in item.vanished)
