@@ -213,6 +213,15 @@ def test_what_a_killed_prune_had_put_on_record_is_dropped_by_the_next(workspace:
     assert anchored(workspace) == {ids[0]} and not workspace.paths.pruning.exists()
 
 
+def test_locks_that_a_killed_git_left_stop_nothing(workspace: Workspace) -> None:
+    ids = snapshots(workspace, "1", "2")
+    git_dir = workspace.paths.store.git_dir
+    for lock_file in (f"refs/putback/{workspace.paths.name}/{ids[0]}.lock", "packed-refs.lock"):
+        (git_dir / lock_file).touch()
+    workspace.upkeep.prune(Keep(last=1))
+    assert anchored(workspace) == {ids[1]}
+
+
 def test_a_note_of_a_killed_prune_never_costs_an_entry(workspace: Workspace) -> None:
     ids = snapshots(workspace, "1", "2")
     workspace.paths.pruning.write_bytes(msgspec.json.encode(Pruning(captures=tuple(ids))))

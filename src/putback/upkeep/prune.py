@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from putback.git.objects import ObjectReader
 from putback.records import document
 from putback.records.history import Entry, EntryKind
 from putback.records.retention import Judged, Keep, Why
-from putback.records.upkeep import Pruned, Pruning, Reclaimed
+from putback.records.upkeep import Pruned, Pruning, Reclaimed, Vanished
 from putback.store.history import History, Name
 from putback.store.layout import WorkspacePaths
 from putback.upkeep import retention, vanishing
@@ -35,6 +35,8 @@ from putback.upkeep.needed import ids_in, is_over, needed
 
 if TYPE_CHECKING:
     from putback.upkeep.catalog import Upkeep
+
+Result = TypeVar("Result")
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -50,7 +52,9 @@ class Draft(msgspec.Struct, frozen=True):
 def prune(upkeep: Upkeep, keep: Keep, *, vanished: bool, unmounted: bool, dry_run: bool) -> Pruned:
     """See `Upkeep.prune`."""
     draft = drop(upkeep, keep, dry_run=dry_run) if keep.rules else None
-    gone = vanishing.drop(upkeep, unmounted=unmounted, dry_run=dry_run) if vanished else ()
+    gone: tuple[Vanished, ...] = ()
+    if vanished:
+        gone = _mended(upkeep, lambda: vanishing.drop(upkeep, unmounted=unmounted, dry_run=dry_run))
     reclaimed: Reclaimed | None = None
     if not dry_run and upkeep.where.store.exists():
         reclaimed = upkeep.reclaim()
@@ -65,6 +69,19 @@ def prune(upkeep: Upkeep, keep: Keep, *, vanished: bool, unmounted: bool, dry_ru
 
 def drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool = False) -> Draft | None:
     """Drop what `keep` does not keep in this workspace, and reclaim nothing; None where there is none."""
+    return _mended(upkeep, lambda: _drop(upkeep, keep, dry_run=dry_run))
+
+
+def _mended(upkeep: Upkeep, act: Callable[[], Result]) -> Result:
+    """Do it; once more where git refuses, for the lock files of a git that was killed may be why. They go first."""
+    try:
+        return act()
+    except IntegrityError:
+        upkeep.reclaim()
+        return act()
+
+
+def _drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool) -> Draft | None:
     where = upkeep.where
     if not where.exists():
         return None
