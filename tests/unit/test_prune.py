@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,14 @@ def anchored(workspace: Workspace) -> set[str]:
     return {line.rpartition("/")[2] for line in out.decode().split()}
 
 
+def move(workspace: Workspace, hours: Callable[[str], int]) -> None:
+    """Have each entry made that many hours later, by its message."""
+    for path in workspace.paths.history.iterdir():
+        record = json.loads(path.read_bytes())
+        record["created_ns"] += hours(record["message"]) * 3600 * 10**9
+        path.write_text(json.dumps(record))
+
+
 def whys(result: Pruned) -> dict[str, tuple[Why, ...]]:
     return {item.message: item.kept for item in result.judged}
 
@@ -123,12 +132,22 @@ def test_undo_and_redo_go_on_as_before(workspace: Workspace) -> None:
     same(read_back(workspace.root), normal({"a": "2"}))
 
 
-def test_the_evidence_of_a_dropped_run_goes_too(workspace: Workspace) -> None:
+def test_the_evidence_of_a_dropped_run_goes_too(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[Path] = []
+    remove = shutil.rmtree
+
+    def watched(path: Path, **how: Any) -> None:
+        removed.append(path)
+        remove(path, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
     old = workspace.run(["sh", "-c", "echo 1 > a"], snapshot=True)
     new = workspace.run(["sh", "-c", "echo 2 > a"], snapshot=True)
     workspace.upkeep.prune(Keep(last=1))
     assert not old.folder.exists() and new.folder.exists()
     assert not list(workspace.paths.scratch.iterdir())
+    # Where it was, a half of it would pass for a run that has no end.
+    assert workspace.paths.scratch / old.folder.name in removed and old.folder not in removed
 
 
 def test_what_an_interrupted_run_needs_stays(workspace: Workspace) -> None:
@@ -157,6 +176,7 @@ def test_what_an_open_turn_of_an_agent_needs_stays(tree: Path, store: Path) -> N
     agent.write("a", "changed\n")
     workspace = agent.workspace
     snapshots(workspace, "1", "2")
+    move(workspace, lambda _: 1)
     before = anchored(workspace)
     assert len(workspace.upkeep.prune(Keep(last=1)).dropped) == 1
     assert len(anchored(workspace)) == len(before) - 1
@@ -187,17 +207,30 @@ def test_a_damaged_record_stays_with_all_that_it_may_name_and_stops_nothing(work
     assert listed(workspace) == ["4"]
 
 
+def test_captures_of_a_record_that_tells_nothing_any_more_stay(workspace: Workspace) -> None:
+    run = workspace.run(["sh", "-c", "echo 1 > a"], snapshot=True).entry
+    snapshots(workspace, "2", "3")
+    move(workspace, lambda _: 1)
+    os.truncate(next(workspace.paths.history.glob(f"*{run.id}*")), 20)
+    assert len(workspace.upkeep.prune(Keep(last=1)).dropped) == 1
+    assert {run.before, run.after} <= anchored(workspace)
+
+
+def test_what_a_damaged_record_names_stays_though_it_was_to_go(workspace: Workspace) -> None:
+    run = workspace.run(["sh", "-c", "echo 1 > a"], snapshot=True).entry
+    path = next(workspace.paths.history.glob(f"*{run.id}*"))
+    path.write_bytes(path.read_bytes()[:-3])
+    workspace.paths.pruning.write_bytes(msgspec.json.encode(Pruning(captures=(run.before, run.after))))
+    workspace.upkeep.prune(Keep(last=1))
+    assert {run.before, run.after} <= anchored(workspace)
+
+
 def test_a_capture_without_an_entry_stays_while_an_older_entry_does(workspace: Workspace) -> None:
     """Somebody may hold its id: it was never listed, so nothing says that it is not wanted."""
     ids = snapshots(workspace, "old", "bare", "new")
     (entry,) = workspace.paths.history.glob(f"*{ids[1]}*")
     entry.unlink()
-    history = workspace.paths.history
-    for path in history.iterdir():
-        # An hour earlier and an hour later than the bare capture.
-        record = json.loads(path.read_bytes())
-        record["created_ns"] += -(3600 * 10**9) if record["message"] == "old" else 3600 * 10**9
-        path.write_text(json.dumps(record))
+    move(workspace, lambda message: -1 if message == "old" else 1)
     assert workspace.upkeep.prune(Keep(last=2)).bare == 0 and ids[1] in anchored(workspace)
     assert workspace.upkeep.prune(Keep(last=1)).bare == 1
     assert anchored(workspace) == {ids[2]}
