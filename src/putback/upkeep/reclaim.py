@@ -2,8 +2,8 @@
 
 A round looks, under the store's lock, shared, what is needed, and writes ONE new pack in the place of some packs
 and all loose objects. Then, under the lock held exclusively, for a moment, it looks again: whatever came to be
-needed meanwhile and is not in the new pack keeps its old place until the next time. Only then old files go. A kill at
-any point leaves an object twice, or a temporary file, and nothing less.
+needed meanwhile and is not in the new pack keeps its old place until the next time. Only then old files go. A kill
+at any point leaves an object twice, or a temporary file, and nothing less.
 
 The caller holds no lock of the store or of a workspace.
 """
@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 5.0
 
 
 def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed:
-    """See `Upkeep.reclaim`. Raises LockedError where something is to be purged, StorageError and GitUnavailable."""
+    """See `Upkeep.reclaim`. Raises LockedError where something is to be purged; StorageError; GitUnavailable."""
     store = upkeep.where.store
     if not store.exists():
         return Reclaimed(bytes_before=0, bytes_after=0)
@@ -169,9 +169,13 @@ class _Reclaiming:
 
     def _drop(self, plan: Plan, copied: set[bytes]) -> bool:
         """Remove what the new pack stands for, and leftovers; the store's lock is held exclusively."""
-        fresh = self.needed.look()
+        unreadable = len(self.needed.unreadable)
+        kept = self.needed.look() - copied
         self.swept += sweep.store_leftovers(self.store)
-        kept = fresh - copied
+        if len(self.needed.unreadable) > unreadable:
+            # What hangs on it may be among what was taken for dead.
+            self.waiting = True
+            return False
         relied_on = all(path.exists() and path.with_suffix(".idx").exists() for path in plan.relied_on)
         done = False
         for pack in plan.packs:
