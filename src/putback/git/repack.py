@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from putback import seams
 from putback.fs import modes
 from putback.fs.durable import sync_directory, sync_file
 from putback.git.command import Git
@@ -68,4 +69,5 @@ def write(git: Git, objects: Mapping[bytes, bytes], folder: Path, pack_dir: Path
         sync_file(half)
         half.replace(target.with_suffix(half.suffix))
         sync_directory(pack_dir)
+        seams.reach("reclaim.half" if half == made else "reclaim.published")
     return target

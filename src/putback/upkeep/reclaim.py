@@ -62,7 +62,7 @@ def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed
         objects_dropped=work.dropped,
         leftovers_removed=work.swept,
         waiting=work.waiting,
-        unreadable=len(work.needed.unreadable),
+        unreadable=len(work.needed.unreadable) + work.damaged,
         still_needed=tuple(sorted(oid.hex() for oid in work.still_needed)),
     )
 
@@ -85,6 +85,7 @@ class _Reclaiming:
         self.dropped = 0
         self.swept = 0
         self.waiting = False
+        self.damaged = 0
         self.still_needed: set[bytes] = set()
         git = command.find(cancelled=upkeep.progress.cancelled).writing(self.store.modes)
         self.needed = Needed(self.store, git)
@@ -96,6 +97,7 @@ class _Reclaiming:
         """Sweep, then go round until nothing is left that can be done now. Raises as `reclaim` does."""
         folder = self.store.upkeep
         self.swept += sweep.remove([path for path in folder.iterdir() if path.name != "lock"])
+        self.swept += repack.sweep(self.store.objects / "pack")
         self.swept += sweep.workspace_leftovers(self.store)
         for number in range(MOST_ROUNDS):
             # Where others get in between again and again, the store has to be ours alone for what must be gone.
@@ -152,6 +154,7 @@ class _Reclaiming:
             # Something that is needed is damaged. `check` says what; nothing can be moved without it.
             if self._purge:
                 raise
+            self.damaged = 1
             return Plan(), set()
         finally:
             sweep.remove([folder])
@@ -198,7 +201,8 @@ class _Reclaiming:
             with suppress(OSError):
                 folder.rmdir()
         sync_directory(self.store.objects / "pack")
-        return done and plan.postponed
+        self.waiting |= plan.postponed and not done
+        return plan.postponed and done
 
     def _unpurged(self) -> set[bytes]:
         """What is to be purged, is still there, and is needed by nothing; what is needed is noted."""
