@@ -24,8 +24,8 @@ def drop(workspace: Workspace, ids: Iterable[str]) -> None:
 
 def holds_object(store: Path, oid: str) -> bool:
     """Whether stock git finds an object in the store."""
-    out = git(store, "--git-dir", str(store / "objects.git"), "cat-file", "--batch-check", given=f"{oid}\n".encode())
-    return not out.endswith(b"missing\n")
+    place, asked = f"--git-dir={store}/objects.git", f"{oid}\n".encode()
+    return not git(store, place, "cat-file", "--batch-check", given=asked).endswith(b"missing\n")
 
 
 def blob_of(workspace: Workspace, capture: str, path: bytes) -> str:

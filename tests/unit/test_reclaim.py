@@ -91,7 +91,7 @@ def test_trees_that_only_captures_of_digests_share_stay(workspace: Workspace, st
     workspace.run(["true"])
     drop(workspace, [entry.id for entry in workspace.list() if entry.message == "first"])
     # The private index goes on; that of the digests still stands for what was.
-    create(workspace.root, {name: "other\n" for name in SOME})
+    create(workspace.root, dict.fromkeys(SOME, "other\n"))
     workspace.snapshot()
     reclaim(workspace)
     aside = workspace.paths.digests().store.git_dir
@@ -187,7 +187,9 @@ def test_others_at_work_put_it_off(workspace: Workspace, store: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_is_purged_is_gone(workspace: Workspace, store: Path, packed: bool) -> None:
-    create(workspace.root, {f"big{number}": os.urandom(3_000).hex() for number in range(80)} | {"secret": "s3cret"})
+    create(
+        workspace.root, {f"big{number}": os.urandom(3_000).hex() for number in range(80)} | {"secret": "s3cret"}
+    )
     one = workspace.snapshot("leaked").id
     secret = blob_of(workspace, one, b"secret")
     if packed:
@@ -225,7 +227,9 @@ def test_a_purge_takes_the_store_for_itself_in_the_end(workspace: Workspace, sto
     fsck(store)
 
 
-def test_leftovers_of_ours_go_and_those_of_the_living_stay(workspace: Workspace, store: Path, tmp_path: Path) -> None:
+def test_leftovers_of_ours_go_and_those_of_the_living_stay(
+    workspace: Workspace, store: Path, tmp_path: Path
+) -> None:
     create(tmp_path / "other", {"a": "1\n"})
     other = Workspace.open(tmp_path / "other", store=store, settings=workspace.settings)
     other.snapshot()
