@@ -115,8 +115,6 @@ class Putback(Tool):
 
     def pack(self) -> Commands:
         opened = f"Workspace.open({str(self.tree.root)!r}, store={str(self.store)!r})"
-            f"Workspace.open({str(self.tree.root)!r}, store={str(self.store)!r}, overrides={PUTBACK_SETTINGS!r})"
-        )
         program = f"from putback.workspace import Workspace; {opened}.upkeep.reclaim()"
         return [self.command(sys.executable, "-c", program)]
 
