@@ -55,13 +55,15 @@ def test_killed_reclaiming_loses_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         world.load("before")
         kill_at(number, lambda: reclaim(world.workspace))
         fsck(world.store)
+        halves = world.store.rglob("objects/pack/*.idx")
+        assert all(half.with_suffix(".pack").exists() for half in halves), names[number]
         done = reclaim(world.workspace)
         assert not done.waiting, names[number]
         assert not scratch_files(world.store) and not holds_object(world.store, dead)
         assert not loose(world.store)
         assert sorted(os.listdir(world.store / "upkeep")) == ["lock"]
         fsck(world.store)
-        every_entry_restores(world, known)
+    every_entry_restores(world, known)
 
 
 @pytest.mark.slow

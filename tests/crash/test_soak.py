@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from crash.killing import World, fsck, scratch_files
+from crash.killing import SETTINGS, World, fsck, scratch_files
 from putback.errors import LockedError, NothingToUndo, UnknownStateError
+from putback.fs import lock
 from putback.ops.recover import Choice
+from putback.progress import SILENT
 from putback.records.retention import Keep
 from support.trees import File, Link, Tree, normal, read_back, same
 from support.waiting import gone, until
@@ -91,7 +93,8 @@ def _reclaim(place: Place, chance: random.Random) -> None:
 def _check(place: Place, chance: random.Random) -> None:
     for entry in place.workspace.list():
         place.workspace.show(entry.id)
-    fsck(place.store)
+    with lock.hold(place.store / "lock", "check", True, SETTINGS.store.lock_wait_seconds, SILENT):
+        fsck(place.store)
 
 
 WORK = (_snapshot, _snapshot, _snapshot, _restore, _undo, _prune, _reclaim, _check)

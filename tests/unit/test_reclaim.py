@@ -15,10 +15,14 @@ from putback import seams
 from putback.errors import IntegrityError, LockedError
 from putback.fs import lock
 from putback.git import command, refs
+from putback.git.index import read_index, write_index
+from putback.git.index_edit import IndexEditor
+from putback.git.pack_index import PackIndex
 from putback.progress import SILENT
 from putback.upkeep import packing
 from putback.upkeep.packing import Pack, rolled_up
 from putback.workspace import Workspace
+from support.hermetic import settings
 from support.trees import Link, create, destroy, normal, read_back, same
 from support.upkeep import blob_of, drop, holds_object, litter, loose, packs, reclaim
 
@@ -87,6 +91,16 @@ def test_the_private_index_keeps_its_promise(workspace: Workspace, store: Path) 
     same(read_back(workspace.root), was)
 
 
+def test_the_private_index_keeps_its_promise_where_it_names_no_trees(workspace: Workspace, store: Path) -> None:
+    _revisions(workspace, 1)
+    content = blob_of(workspace, workspace.list()[0].id, b"changing")
+    drop(workspace, [entry.id for entry in workspace.list()])
+    write_index(workspace.paths.index, read_index(workspace.paths.index), None)
+    workspace.paths.state.unlink()
+    reclaim(workspace)
+    assert holds_object(store, content)
+
+
 def test_trees_that_only_captures_of_digests_share_stay(workspace: Workspace, store: Path) -> None:
     workspace.run(["true"])
     drop(workspace, [entry.id for entry in workspace.list() if entry.message == "first"])
@@ -96,8 +110,6 @@ def test_trees_that_only_captures_of_digests_share_stay(workspace: Workspace, st
     reclaim(workspace)
     aside = workspace.paths.digests().store.git_dir
     tree = workspace.paths.digests()
-    from putback.git.index_edit import IndexEditor
-
     cached = IndexEditor.read(tree.index).trees
     assert cached is not None
     bound = command.find().on(aside)
@@ -179,10 +191,51 @@ def test_others_at_work_put_it_off(workspace: Workspace, store: Path) -> None:
     assert holds_object(store, secret)
     done = reclaim(workspace)
     assert not done.waiting and len(packs(store)) == 1 and not loose(store)
+    fsck(store)
     with lock.hold(store / "upkeep" / "lock", "other", False, 0.0, SILENT):
         assert reclaim(workspace).waiting
         with pytest.raises(LockedError):
             reclaim(workspace, purge=frozenset({secret}))
+
+
+def test_a_pack_that_is_made_again_is_not_dropped_for_its_like(workspace: Workspace, store: Path) -> None:
+    known = _revisions(workspace, 2)
+    for _ in range(2):
+        with lock.hold(store / "lock", "other", True, 0.0, SILENT):
+            assert reclaim(workspace).waiting and loose(store)
+    reclaim(workspace)
+    assert not loose(store)
+    fsck(store)
+    _all_come_back(workspace, known)
+
+
+def test_a_damaged_pack_is_not_relied_on(workspace: Workspace, store: Path) -> None:
+    create(workspace.root, {f"big{number}": os.urandom(500).hex() for number in range(80)})
+    workspace.snapshot()
+    reclaim(workspace)
+    before = packs(store)
+    create(workspace.root, {f"big{number}": os.urandom(500).hex() for number in range(80)})
+    workspace.snapshot()
+    with lock.hold(store / "lock", "other", True, 0.0, SILENT):
+        assert reclaim(workspace).waiting
+    (twice,) = (pack for pack in set(packs(store)) - set(before) if _holds_as_much(pack, before[0]))
+    _damage(twice)
+    reclaim(workspace)
+    for half in (twice, twice.with_suffix(".idx")):
+        half.unlink()
+    fsck(store)
+
+
+def _holds_as_much(pack: Path, other: Path) -> bool:
+    ids = [{oid for oid, _ in PackIndex(each).sizes()} for each in (pack, other)]
+    return ids[0] >= ids[1]
+
+
+def _damage(pack: Path) -> None:
+    pack.chmod(0o600)
+    with pack.open("r+b") as file:
+        file.seek(pack.stat().st_size // 2)
+        file.write(bytes(40))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -272,6 +325,25 @@ def test_while_something_needed_is_lost_nothing_is_dropped(workspace: Workspace,
     assert not holds_object(store, dead) and holds_object(store, secret)
 
 
+def test_what_is_lost_meanwhile_has_nothing_dropped(workspace: Workspace, store: Path) -> None:
+    known = _revisions(workspace, 2)
+    dead = next(iter(known))
+    drop(workspace, [dead])
+
+    def meanwhile(name: str) -> None:
+        if name == "reclaim.packed":
+            (workspace.root / "changing").write_text("new\n")
+            taken = workspace.snapshot().id
+            (store / "objects.git/objects" / taken[:2] / taken[2:]).unlink()
+
+    seams.observe(meanwhile)
+    try:
+        done = reclaim(workspace)
+    finally:
+        seams.observe(None)
+    assert done.waiting and done.unreadable and holds_object(store, dead)
+
+
 def test_a_damaged_content_stays_where_it_is(workspace: Workspace, store: Path) -> None:
     known = _revisions(workspace, 2)
     broken = blob_of(workspace, next(iter(known)), b"changing")
@@ -301,8 +373,6 @@ def test_without_room_only_what_is_dead_goes(tree: Path, store: Path, workspace:
     known = _revisions(workspace, 3)
     dead, *rest = known
     drop(workspace, [dead])
-    from support.hermetic import settings
-
     full = Workspace.open(tree, store=store, settings=settings(min_free_bytes=1 << 60))
     done = reclaim(full)
     assert done.objects_dropped and done.waiting and loose(store) and not holds_object(store, dead)

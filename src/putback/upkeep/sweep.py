@@ -79,7 +79,7 @@ def _in_workspace(folder: Path) -> Iterator[Path]:
 
 
 def _in_repository(git_dir: Path) -> Iterator[Path]:
-    """Temporary files of git and of our own writers, locks of refs, and packs that never got their index."""
+    """Temporary files of git and of our own writers, locks of refs, and halves of packs."""
     objects = git_dir / "objects"
     yield from git_dir.glob("packed-refs.*")
     for folder, folders, names in os.walk(git_dir / "refs"):
@@ -87,9 +87,10 @@ def _in_repository(git_dir: Path) -> Iterator[Path]:
     for place in (objects, objects / "pack", *objects.glob("[0-9a-f][0-9a-f]")):
         yield from place.glob("tmp_*")
         yield from place.glob("*.part")
-    for pack in (objects / "pack").glob("pack-*.pack"):
-        if not pack.with_suffix(".idx").exists():
-            yield pack
+    for half, other in ((".pack", ".idx"), (".idx", ".pack")):
+        for path in (objects / "pack").glob(f"pack-*{half}"):
+            if not path.with_suffix(other).exists():
+                yield path
 
 
 def _is_older(path: Path, than: float) -> bool:
