@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from putback import seams
 from putback.fs import modes
 from putback.fs.durable import sync_directory, sync_file
 from putback.git.command import Git
@@ -34,6 +35,15 @@ _SETTINGS = (
 _OPTIONS = ("--quiet", "--non-empty", "--delta-base-offset", "--window=10", "--depth=50")
 
 
+def sweep(pack_dir: Path) -> int:
+    """Remove what a git process that was killed left of a pack; the caller is alone at packing here."""
+    removed = 0
+    for path in pack_dir.glob("tmp_*"):
+        path.unlink(missing_ok=True)
+        removed += 1
+    return removed
+
+
 def write(git: Git, objects: Mapping[bytes, bytes], folder: Path, pack_dir: Path) -> Path | None:
     """Pack objects (raw id to file name) that lie in the repository of `git`, and publish the pack in `pack_dir`.
 
@@ -46,7 +56,11 @@ def write(git: Git, objects: Mapping[bytes, bytes], folder: Path, pack_dir: Path
     lines = (b"%b %b\n" % (oid.hex().encode(), name.replace(b"\n", b" ")) for oid, name in objects.items())
     bound = msgspec.structs.replace(git.configured(*_SETTINGS), time_limit=TIME_LIMIT_SECONDS)
     window = f"--window-memory={WINDOW_BYTES}"
-    out = bound.run("pack-objects", *_OPTIONS, window, os.fsencode(folder / "pack"), given=b"".join(lines)).out
+    sweep(pack_dir)
+    try:
+        out = bound.run("pack-objects", *_OPTIONS, window, os.fsencode(folder / "pack"), given=b"".join(lines)).out
+    finally:
+        sweep(pack_dir)
     made = folder / f"pack-{out.decode('ascii').strip()}.pack"
     target = pack_dir / made.name
     mode = modes.of(folder).readonly
@@ -55,4 +69,5 @@ def write(git: Git, objects: Mapping[bytes, bytes], folder: Path, pack_dir: Path
         sync_file(half)
         half.replace(target.with_suffix(half.suffix))
         sync_directory(pack_dir)
+        seams.reach("reclaim.half" if half == made else "reclaim.published")
     return target

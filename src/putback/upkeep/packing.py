@@ -1,8 +1,8 @@
 """Which packs and loose objects to write anew, as one pack, and which to leave alone.
 
 Geometric: a pack stays as it is while it is at least twice as large as all smaller ones together, and little in it
-is dead. So every object is copied a few times at most, however often this runs. An object belongs to the newest pack
-that has it; in older ones it is as good as dead.
+is dead. So every object is copied a few times at most, however often this runs. An object belongs to the newest
+pack that has it; in older ones it is as good as dead.
 """
 
 from __future__ import annotations

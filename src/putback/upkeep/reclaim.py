@@ -2,8 +2,8 @@
 
 A round looks, under the store's lock, shared, what is needed, and writes ONE new pack in the place of some packs
 and all loose objects. Then, under the lock held exclusively, for a moment, it looks again: whatever came to be
-needed meanwhile and is not in the new pack keeps its old place until the next time. Only then old files go. A kill at
-any point leaves an object twice, or a temporary file, and nothing less.
+needed meanwhile and is not in the new pack keeps its old place until the next time. Only then old files go. A kill
+at any point leaves an object twice, or a temporary file, and nothing less.
 
 The caller holds no lock of the store or of a workspace.
 """
@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 5.0
 
 
 def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed:
-    """See `Upkeep.reclaim`. Raises LockedError where something is to be purged, StorageError and GitUnavailable."""
+    """See `Upkeep.reclaim`. Raises LockedError where something is to be purged; StorageError; GitUnavailable."""
     store = upkeep.where.store
     if not store.exists():
         return Reclaimed(bytes_before=0, bytes_after=0)
@@ -62,7 +62,7 @@ def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed
         objects_dropped=work.dropped,
         leftovers_removed=work.swept,
         waiting=work.waiting,
-        unreadable=len(work.needed.unreadable),
+        unreadable=len(work.needed.unreadable) + work.damaged,
         still_needed=tuple(sorted(oid.hex() for oid in work.still_needed)),
     )
 
@@ -85,6 +85,7 @@ class _Reclaiming:
         self.dropped = 0
         self.swept = 0
         self.waiting = False
+        self.damaged = 0
         self.still_needed: set[bytes] = set()
         git = command.find(cancelled=upkeep.progress.cancelled).writing(self.store.modes)
         self.needed = Needed(self.store, git)
@@ -96,6 +97,7 @@ class _Reclaiming:
         """Sweep, then go round until nothing is left that can be done now. Raises as `reclaim` does."""
         folder = self.store.upkeep
         self.swept += sweep.remove([path for path in folder.iterdir() if path.name != "lock"])
+        self.swept += repack.sweep(self.store.objects / "pack")
         self.swept += sweep.workspace_leftovers(self.store)
         for number in range(MOST_ROUNDS):
             # Where others get in between again and again, the store has to be ours alone for what must be gone.
@@ -152,6 +154,7 @@ class _Reclaiming:
             # Something that is needed is damaged. `check` says what; nothing can be moved without it.
             if self._purge:
                 raise
+            self.damaged = 1
             return Plan(), set()
         finally:
             sweep.remove([folder])
@@ -169,9 +172,13 @@ class _Reclaiming:
 
     def _drop(self, plan: Plan, copied: set[bytes]) -> bool:
         """Remove what the new pack stands for, and leftovers; the store's lock is held exclusively."""
-        fresh = self.needed.look()
+        unreadable = len(self.needed.unreadable)
+        kept = self.needed.look() - copied
         self.swept += sweep.store_leftovers(self.store)
-        kept = fresh - copied
+        if len(self.needed.unreadable) > unreadable:
+            # What hangs on it may be among what was taken for dead.
+            self.waiting = True
+            return False
         relied_on = all(path.exists() and path.with_suffix(".idx").exists() for path in plan.relied_on)
         done = False
         for pack in plan.packs:
@@ -194,7 +201,8 @@ class _Reclaiming:
             with suppress(OSError):
                 folder.rmdir()
         sync_directory(self.store.objects / "pack")
-        return done and plan.postponed
+        self.waiting |= plan.postponed and not done
+        return plan.postponed and done
 
     def _unpurged(self) -> set[bytes]:
         """What is to be purged, is still there, and is needed by nothing; what is needed is noted."""

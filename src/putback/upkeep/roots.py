@@ -1,8 +1,8 @@
 """What the object store must keep: all that captures and private indexes stand for.
 
 Roots are every ref, the contents and trees of every workspace's private index (an entry is a promise that its
-object is stored), and the trees that captures of digests alone share with the store; those promise no contents. What
-a command has stored and not yet named is no root: commands hold the store's lock, shared, until they have named it.
+object is stored), and the trees that captures of digests alone share with the store; those promise no contents.
+What a command has stored and not yet named is no root: commands hold the store's lock, shared, until it is named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Take away what killed processes left in the store: temporary files, and only those that nobody can be using.
 
-What lies in a workspace's folder is its lock holder's; the lock is taken without waiting, and who has it is left in
-peace. What lies beside the objects is of whoever holds the store's lock.
+What lies in a workspace's folder is its lock holder's; the lock is taken without waiting, and who has it is left
+in peace. What lies beside the objects is of whoever holds the store's lock.
 """
 
 from __future__ import annotations
@@ -9,38 +9,65 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from putback.errors import LockedError
 from putback.fs import lock
+from putback.fs.filesystem import used_bytes
 from putback.progress import SILENT
-from putback.store.layout import Store
+from putback.runs import unfinished
+from putback.store.layout import Store, WorkspacePaths
 from putback.upkeep.roots import workspaces
 
 # What is written without any lock, when a store is made, is left alone for so long.
 UNLOCKED_SECONDS = 600.0
+
+MOST_DIGESTS_BYTES = 8 << 20
 
 
 def workspace_leftovers(store: Store) -> int:
     """Sweep the folder of every workspace that nobody is using; returns how many leftovers are gone."""
     removed = 0
     for folder in workspaces(store):
-        with suppress(LockedError):
-            if (folder / "lock").exists():
-                with lock.hold(folder / "lock", "sweep", False, 0.0, SILENT):
-                    removed += remove(_in_workspace(folder))
+        # Others wait for the lock while we have it, so it is not taken for nothing.
+        if not (folder / "lock").exists() or not (_leftovers(folder) or _is_large(folder)):
+            continue
+        with suppress(LockedError), lock.hold(folder / "lock", "sweep", False, 0.0, SILENT):
+            removed += remove(_leftovers(folder))
+            if _is_large(folder) and not _has_unfinished_run(store, folder):
+                _drop_digests(folder)
     return removed
 
 
+def _leftovers(folder: Path) -> list[Path]:
+    return [path for path in _in_workspace(folder) if os.path.lexists(path)]
+
+
+def _is_large(folder: Path) -> bool:
+    """Whether captures of digests alone have left more than is worth keeping: nothing packs or drops it."""
+    return used_bytes(folder / "digests" / "trees.git" / "objects") > MOST_DIGESTS_BYTES
+
+
+def _has_unfinished_run(store: Store, folder: Path) -> bool:
+    runs = unfinished.folders(WorkspacePaths(store, folder, b""))
+    return any(not run.receipt.exists() for run in runs)
+
+
+def _drop_digests(folder: Path) -> None:
+    """They begin anew from the private index; gone in one step, so that no part of them is ever found."""
+    with suppress(OSError):
+        doomed = folder / "scratch" / f"digests-{os.urandom(4).hex()}"
+        (folder / "digests").rename(doomed)
+        shutil.rmtree(doomed)
+
+
 def store_leftovers(store: Store) -> int:
-    """Sweep what lies beside the objects and in the store's root; the caller holds the store's lock exclusively."""
+    """Sweep what lies beside the objects and in the store's root; the store's lock is held exclusively."""
     long_ago = time.time() - UNLOCKED_SECONDS
-    old = [
-        path for path in (*store.root.glob("*.part"), *store.git_dir.glob("*.part")) if _is_older(path, long_ago)
-    ]
-    return remove([*_in_repository(store.git_dir), *old])
+    parts = (*store.root.glob("*.part"), *store.git_dir.glob("*.part"))
+    return remove([*_in_repository(store.git_dir), *(path for path in parts if _is_older(path, long_ago))])
 
 
 def _in_workspace(folder: Path) -> Iterator[Path]:
@@ -52,7 +79,7 @@ def _in_workspace(folder: Path) -> Iterator[Path]:
 
 
 def _in_repository(git_dir: Path) -> Iterator[Path]:
-    """Temporary files of git and of our own writers, locks of refs, and packs that never got their index."""
+    """Temporary files of git and of our own writers, locks of refs, and halves of packs."""
     objects = git_dir / "objects"
     yield from git_dir.glob("packed-refs.*")
     for folder, folders, names in os.walk(git_dir / "refs"):
@@ -60,9 +87,10 @@ def _in_repository(git_dir: Path) -> Iterator[Path]:
     for place in (objects, objects / "pack", *objects.glob("[0-9a-f][0-9a-f]")):
         yield from place.glob("tmp_*")
         yield from place.glob("*.part")
-    for pack in (objects / "pack").glob("pack-*.pack"):
-        if not pack.with_suffix(".idx").exists():
-            yield pack
+    for half, other in ((".pack", ".idx"), (".idx", ".pack")):
+        for path in (objects / "pack").glob(f"pack-*{half}"):
+            if not path.with_suffix(other).exists():
+                yield path
 
 
 def _is_older(path: Path, than: float) -> bool:
@@ -72,7 +100,7 @@ def _is_older(path: Path, than: float) -> bool:
         return False
 
 
-def remove(paths: Iterator[Path] | list[Path]) -> int:
+def remove(paths: Iterable[Path]) -> int:
     """Remove files and directories that are there; returns how many."""
     removed = 0
     for path in list(paths):
