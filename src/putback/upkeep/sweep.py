@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from putback.errors import LockedError
+from putback.errors import LockedError, StorageError
 from putback.fs import lock
 from putback.fs.filesystem import used_bytes
 from putback.progress import SILENT
@@ -34,7 +34,8 @@ def workspace_leftovers(store: Store) -> int:
         # Others wait for the lock while we have it, so it is not taken for nothing.
         if not (folder / "lock").exists() or not (_leftovers(folder) or _is_large(folder)):
             continue
-        with suppress(LockedError), lock.hold(folder / "lock", "sweep", False, 0.0, SILENT):
+        # One that is being dropped just now has no lock any more that could be opened.
+        with suppress(LockedError, StorageError), lock.hold(folder / "lock", "sweep", False, 0.0, SILENT):
             removed += remove(_leftovers(folder))
             if _is_large(folder) and not _has_unfinished_run(store, folder):
                 _drop_digests(folder)
