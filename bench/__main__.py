@@ -51,7 +51,8 @@ class Bench:
     def run(self, wanted: set[str]) -> None:
         """Every wanted operation, in an order in which each finds what it needs."""
         self.first(MOST_FIRST_RUNS if "first" in wanted else 1)
-        for key in ("warm", "changed", "diff", "restore", "supervised", "turn", "store", "list", "hook"):
+        keys = ("warm", "changed", "diff", "restore", "supervised", "turn", "store", "pack", "list", "hook")
+        for key in keys:
             if key in wanted:
                 note(f"{self.tree.files:,} files: {key}")
                 getattr(self, key)()
@@ -155,6 +156,28 @@ class Bench:
             grown = disk_bytes(tool.store) - size
             self.results.stores[f"store, +{self.revisions} revisions (MB)", self.tree.files, tool.name] = grown
 
+    def pack(self) -> None:
+        """What the whole stores take after revisions of ten files, and after each tool has packed its own."""
+        self.revise(f"store, {self.revisions} revisions of {CHANGED} files")
+
+    def revise(self, title: str) -> None:
+        """Fifty captures, each of ten changes, into stores of their own; then everything packed, and timed."""
+        patient = [tool for tool in self.storing() if tool.patience >= self.tree.files]
+        for tool in patient:
+            shutil.rmtree(tool.place, ignore_errors=True)
+            tool.place.mkdir(parents=True)
+            self.quietly(tool, tool.prepare())
+        self.settle(patient)
+        for salt in range(self.revisions):
+            self.edit(salt)
+            for tool in patient:
+                self.quietly(tool, tool.capture())
+        for tool in patient:
+            self.results.stores[f"{title} (MB)", self.tree.files, tool.name] = disk_bytes(tool.store)
+            self.timed("pack", tool, tool.pack())
+            if tool.pack() is not None:
+                self.results.stores[f"{title}, packed (MB)", self.tree.files, tool.name] = disk_bytes(tool.store)
+
     def list(self) -> None:
         """How long it takes to say anything at all."""
         for _ in range(max(5, self.runs)):
@@ -233,7 +256,7 @@ def sealed_environment(home: Path) -> dict[str, str]:
 
 def select(only: Sequence[str], results: Results) -> tuple[list[type[Tool]], set[str]]:
     """The tools and the operations to measure: those named, else all that are there."""
-    operations = {*named_operations(), "store"}
+    operations = {*named_operations(), "store", "text"}
     tools = [tool for tool in EVERY if tool.name in only] or list(EVERY)
     for tool in tools:
         if not tool.available():
@@ -270,7 +293,7 @@ def as_json(results: Results, runs: int) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    names = [*named_operations(), "store", *(tool.name for tool in EVERY)]
+    names = [*named_operations(), "store", "text", *(tool.name for tool in EVERY)]
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else ""
     )
@@ -310,6 +333,12 @@ def main(arguments: Sequence[str]) -> int:
             Bench(tree, tools, results, runs, 10 if chosen.quick else REVISIONS).run(wanted)
             shutil.rmtree(top / "tools", ignore_errors=True)
             shutil.rmtree(tree.root)
+        if "text" in wanted:
+            note("one text: revisions")
+            text = trees.build_text(top / "text")
+            tools = [kind(text, top / "tools" / kind.name.replace(" ", ""), environment) for kind in kinds]
+            bench = Bench(text, tools, results, runs, 10 if chosen.quick else REVISIONS)
+            bench.revise(f"store, {bench.revisions} revisions of a 5 MB text")
     print(render(results))
     if chosen.json:
         chosen.json.write_text(as_json(results, runs) + "\n")

@@ -36,6 +36,7 @@ OPERATIONS = (
     Operation("turn.begin", "turn begin, 10 paths", "floor"),
     Operation("turn.seal", "turn seal, 10 changed", "git"),
     Operation("turn.apply", "turn apply, 10 changed", "git"),
+    Operation("pack", "packing of 50 revisions", "shadow"),
     Operation("list", "list", "floor", 6.0, 1_000),
     Operation("hook.prompt", "hook, prompt", "floor", 6.0, 1_000),
     Operation("hook.tool", "hook, tool call", "floor", 6.0, 1_000),
@@ -48,6 +49,7 @@ shadow: git add -A && git commit in a second repository (sha1, no collector). cp
 run of `true`: with contents kept; for the shadow, a commit before and one after.
 git: in the user's repository, `git stash` beside `turn seal`, `git reset` and `git checkout` of the same paths
 beside `turn apply`. Neither keeps what was staged apart, and neither waits for the disk.
+packed: putback has reclaimed, the shadow was collected (`git gc --prune=now`, which packs everything anew).
 floor: a stat of every file (find -printf) beside captures, `putback --version` beside turns, `python -c pass`
 beside `list` and the hook.
 Peak memory is that of the largest process; nothing below some 20 MB can be seen. Both restores end with a sync."""

@@ -46,6 +46,10 @@ class Tool:
         """Record the tree as it is now."""
         return None
 
+    def pack(self) -> Commands:
+        """Make the store as small as the tool can."""
+        return None
+
     def diff(self) -> Commands:
         """Summarize how the tree differs from the last capture."""
         return None
@@ -109,6 +113,11 @@ class Putback(Tool):
     def capture(self) -> Commands:
         return [self._putback("snapshot", "-m", "x")]
 
+    def pack(self) -> Commands:
+        opened = f"Workspace.open({str(self.tree.root)!r}, store={str(self.store)!r})"
+        program = f"from putback.workspace import Workspace; {opened}.upkeep.reclaim()"
+        return [self.command(sys.executable, "-c", program)]
+
     def diff(self) -> Commands:
         return [self._putback("diff", "@1", "--stat")]
 
@@ -171,6 +180,9 @@ class Shadow(Tool):
 
     def capture(self) -> Commands:
         return [self._git("add", "-A"), self._git("commit", "-q", "--allow-empty", "-m", "x")]
+
+    def pack(self) -> Commands:
+        return [self._git("gc", "-q", "--prune=now")]
 
     def diff(self) -> Commands:
         return [self._git("diff", "--stat", "HEAD")]

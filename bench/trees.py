@@ -18,6 +18,7 @@ DIRECTORIES_IN_A_PACKAGE = 12
 IGNORED_FILES = 60
 SIZES = (200, 1_000, 4_000, 9_000, 26_000)
 TEXT_BYTES = 1 << 20
+REVISED_TEXT_BYTES = 5 << 20
 WORDS = (
     'alpha beta(gamma) delta = return import yield lambda: 0x1f [item] if not None:\n else:\n "text" \n self. \n'
 )
@@ -69,6 +70,34 @@ class Tree:
         pipe.wait()
         ordered.wait()
         return digest.stdout.decode()
+
+
+@dataclass(frozen=True)
+class Text(Tree):
+    """A tree of one long text, which each edit changes in a few places."""
+
+    def path(self, number: int) -> Path:
+        return self.root / "long.txt"
+
+    def edit(self, count: int, salt: int, turn: int) -> None:
+        """Change `count` lines of the text."""
+        lines = self.path(0).read_text().splitlines(keepends=True)
+        chance = random.Random(turn)
+        for _ in range(count):
+            lines[chance.randrange(len(lines))] = f"line {chance.getrandbits(200):050x}\n"
+        self.path(0).write_text("".join(lines))
+
+
+def build_text(root: Path) -> Text:
+    """Make the tree of one text, without a repository of the user's."""
+    tree = Text(root, 1)
+    root.mkdir()
+    chance = random.Random(REVISED_TEXT_BYTES)
+    words = [word.strip() for word in WORDS.split(" ") if word.strip()]
+    with tree.path(0).open("w") as file:
+        while file.tell() < REVISED_TEXT_BYTES:
+            file.write(" ".join(chance.choices(words, k=9)) + f" {chance.getrandbits(48):x}\n")
+    return tree
 
 
 def build(root: Path, files: int, environment: Mapping[str, str]) -> Tree:

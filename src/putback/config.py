@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ Permissions = Literal["private", "group"]
 MIB = 1 << 20
 GIB = 1 << 30
 MOST_BYTES = 4 * MIB
+
+_SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+_PART = re.compile(r"([0-9]{1,6})([hdw])")
+_DURATION = re.compile(r"(?:[0-9]{1,6}[hdw])+")
 
 
 class CaptureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +55,10 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `prune` keeps. Off until the user sets it: nothing is evicted silently."""
+    """What `prune` keeps, also by itself after a capture. Off until the user sets it: nothing is evicted silently.
+
+    The user's to say: an agent can write the workspace's files. A count of 0 is a rule that is not set.
+    """
 
     keep_last: int | None = None
     keep_hourly: int | None = None
@@ -58,6 +66,12 @@ class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     keep_weekly: int | None = None
     keep_within: str | None = None
     keep_message: tuple[str, ...] = ()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any rule."""
+        counts = (self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly)
+        return any(counts) or bool(self.keep_within) or bool(self.keep_message)
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +126,7 @@ _USERS = frozenset(
     {
         *("store.permissions", "run.snapshot", "run.rollback_on_breach", "run.verify"),
         *("agent.guard", "agent.prompt_seconds"),
+        *(f"retention.{name}" for name in RetentionSettings.__struct_fields__),
     }
 )
 
@@ -254,11 +269,26 @@ def _value_faults(section: str, name: str, value: object) -> Iterable[str]:
     except msgspec.ValidationError as error:
         yield f"{key}: {str(error).partition(' - ')[0].lower()}"
         return
+    if key == "retention.keep_within":
+        try:
+            duration_seconds(str(value))
+        except ValueError as error:
+            yield f"{key}: {error}"
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < float("inf"):
         yield f"{key}: {value} is not a size"
     for item in value if isinstance(value, list) else ():
         if any(c in item for c in "\0\r\n"):
             yield f"{key}: {item!r} is not a pattern"
+
+
+def duration_seconds(text: str) -> float:
+    """The length of a time like `14d`, `36h`, `2w` or `1w3d`, in seconds. Raises ValueError for any other text."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a length of time; examples: 14d, 36h, 2w, 1w3d")
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    if seconds == 0:
+        raise ValueError(f"{text!r} is no time at all; leave it out where it is to keep nothing")
+    return float(seconds)
 
 
 def _unknown(key: str, valid: list[str]) -> str:

@@ -313,6 +313,36 @@ class Workspace:
 
         return Upkeep(self._paths, self._settings, self._progress)
 
+    def make_room(self) -> None:
+        """Before a capture: have configured retention done first, where the store is over its cap and it is due.
+
+        Frontends call this; a capture by itself never drops anything.
+        """
+        if self._settings.retention.is_set:
+            from putback.upkeep import automatic
+
+            automatic.make_room(self._paths, self._settings)
+
+    def retain(self) -> str:
+        """After a capture: have configured retention done in a process of its own, for which nobody waits.
+
+        Returns what a person should be told once: that it cannot keep the store below its cap; else empty.
+        """
+        if not self._settings.retention.is_set:
+            return ""
+        from putback.upkeep import automatic
+
+        automatic.start(self._paths, self._settings)
+        return automatic.news(self._paths, self._settings)
+
+    def over_cap(self) -> str:
+        """What a person should know where configured retention leaves the store above its cap; else empty."""
+        if not self._settings.retention.is_set:
+            return ""
+        from putback.upkeep import automatic
+
+        return automatic.over_cap(self._paths, self._settings)
+
     def undo(
         self,
         asked: str | None = None,

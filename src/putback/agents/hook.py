@@ -75,6 +75,7 @@ class Hook(msgspec.Struct, frozen=True):
                 from putback.agents import turns
 
                 turns.end(opened, event, _ended(event))
+            workspace.retain()  # `status` tells what there is to tell
         return b""
 
     def _guard(self, workspace: Workspace, event: Event) -> bytes:

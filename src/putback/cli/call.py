@@ -57,6 +57,12 @@ class Call(msgspec.Struct, dict=True):
         with self.watch.interruptible():
             return click.confirm(question, default=False)
 
+    def retain(self) -> None:
+        """After a capture: let configured retention do its work, and tell once where it cannot."""
+        news = self.workspace.retain()
+        if news:
+            self.note(f"note: {news}")
+
     def note(self, text: str) -> None:
         """A line beside the result, on standard error; silent with -q."""
         if self.verbosity >= 0:

@@ -28,6 +28,8 @@ def options(function: F) -> F:
 def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: bool) -> int:
     """Run a restore of some kind and return the exit code."""
     answer = _Answer(here, yes)
+    if not dry_run:
+        here.workspace.make_room()
     result = act(answer)
     here.watch.close()
     if here.json:
@@ -43,6 +45,8 @@ def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: 
             "nothing was changed: without a terminal this needs --yes" if answer.silent else "nothing was changed"
         )
         return NEEDS_YES if answer.silent else SOME_FAILED
+    if not dry_run:
+        here.retain()
     refused = dry_run and bool(result.plan.refused)
     return SOME_FAILED if result.failed or refused else DONE
 

@@ -72,8 +72,18 @@ def check_budgets(settings: Settings, store: Store, files: int, new_bytes: int) 
     if not new_bytes:
         return
     used = used_bytes(store.git_dir)
-    if used + new_bytes > settings.store.max_bytes:
-        raise _over("bytes in the store", "store.max_bytes", settings.store.max_bytes, used + new_bytes)
+    # Where retention is configured it brings the store back below the cap afterwards; a capture is not to be
+    # refused for what is dropped the moment after. What the rules keep may pass the cap, up to as much again.
+    most = settings.store.max_bytes * (2 if settings.retention.is_set else 1)
+    if used + new_bytes > most:
+        raise _over(
+            "bytes in the store",
+            "store.max_bytes",
+            most,
+            used + new_bytes,
+            "drop old entries, such as with `putback prune --keep-last 20`, or raise the cap:"
+            f" -c store.max_bytes={used + new_bytes}",
+        )
     free = free_bytes(store.root)
     floor = settings.store.min_free_bytes
     if free - new_bytes < floor:
@@ -113,11 +123,11 @@ def _unreadable(path: RelPath, error: OSError) -> NotCovered:
     return NotCovered.at(path, reason=Reason.UNREADABLE, detail=error.strerror or os.strerror(errno.EIO))
 
 
-def _over(what: str, key: str, limit: int, measured: int) -> OverBudget:
+def _over(what: str, key: str, limit: int, measured: int, hint: str = "") -> OverBudget:
     return OverBudget(
         f"too many {what}: {measured}, the limit is {limit}; nothing was written",
         key=key,
         limit=limit,
         measured=measured,
-        hint=f"ignore what need not be protected, or raise the limit: -c {key}={measured}",
+        hint=hint or f"ignore what need not be protected, or raise the limit: -c {key}={measured}",
     )

@@ -78,5 +78,10 @@ class Entry(
     @property
     def created_at(self) -> str:
         """When the entry was made: RFC 3339, UTC, to the microsecond."""
-        moment = datetime.fromtimestamp(self.created_ns / 1e9, UTC)
-        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return moment(self.created_ns)
+
+
+def moment(created_ns: int) -> str:
+    """A time in nanoseconds since the epoch: RFC 3339, UTC, to the microsecond."""
+    found = datetime.fromtimestamp(created_ns / 1e9, UTC)
+    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")

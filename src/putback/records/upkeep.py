@@ -10,21 +10,64 @@ from putback.records.retention import Judged
 
 class Reclaimed(Strict, frozen=True, kw_only=True):
     """Sizes of the whole store in bytes on disk. `waiting` says that something is left for the next time, because
-    other processes were at work."""
+    other processes were at work, or there was no room. `unreadable` counts objects that are needed and damaged or
+    missing: while there are any nothing is dropped that was not to be purged. `still_needed` are ids that were to
+    be purged and were not, because captures or indexes name them."""
 
     bytes_before: int
     bytes_after: int
     objects_dropped: int = 0
     leftovers_removed: int = 0
     waiting: bool = False
+    unreadable: int = 0
+    still_needed: tuple[str, ...] = ()
+
+
+class Vanished(AtPath, frozen=True, omit_defaults=True, kw_only=True):
+    """A workspace whose root, at `path`, is gone. `workspace` is its name in the store.
+
+    `bytes` are those of the content that its newest capture holds. `kept` says why it cannot be dropped,
+    `unmounted` that its root may only be on a file system that is not mounted now.
+    """
+
+    workspace: str
+    entries: int
+    bytes: int
+    kept: str = ""
+    unmounted: bool = False
+
+
+class Pruning(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/pruning/v1"):
+    """What is about to be dropped, on disk before anything is: captures and runs, by id. The next prune ends what
+    this one was killed at."""
+
+    captures: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+class Settled(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/settled/v1"):
+    """What automatic retention came to last: under which rules, up to which entry, and what the store then took.
+
+    Times are in nanoseconds since the epoch. `over` is true where the store is larger than its cap even so, and
+    `told` where a person has been told of it.
+    """
+
+    newest: str
+    rules: str
+    at_ns: int
+    reclaimed_ns: int
+    store_bytes: int
+    over: bool = False
+    told: bool = False
 
 
 class Pruned(Strict, frozen=True, kw_only=True):
-    """What a policy came to in one workspace; `done` is false for a dry run. `vanished` names workspaces that
-    were dropped, or would be, because their root is gone."""
+    """What a policy came to in one workspace; `done` is false for a dry run. `bare` counts captures without an
+    entry that are dropped, too. `vanished` names the workspaces whose root is gone; those not kept are dropped."""
 
     judged: tuple[Judged, ...] = ()
-    vanished: tuple[str, ...] = ()
+    bare: int = 0
+    vanished: tuple[Vanished, ...] = ()
     done: bool = False
     reclaimed: Reclaimed | None = None
 

@@ -67,7 +67,7 @@ class History(msgspec.Struct, frozen=True):
 
     def entries(self) -> list[Entry]:
         """All entries, newest first. Raises IntegrityError where one is damaged."""
-        return [self.read(name) for name in self.names()]
+        return [entry for entry in map(self._look, self.names()) if entry is not None]
 
     def readable(self) -> tuple[list[Entry], list[str]]:
         """The entries that can be read, newest first, and what is wrong with the others."""
@@ -75,10 +75,21 @@ class History(msgspec.Struct, frozen=True):
         damaged: list[str] = []
         for name in self.names():
             try:
-                found.append(self.read(name))
+                entry = self._look(name)
             except (IntegrityError, StorageError) as error:
                 damaged.append(error.message)
+            else:
+                found += [] if entry is None else [entry]
         return found, damaged
+
+    def _look(self, name: Name) -> Entry | None:
+        """One entry; None where it was dropped since its name was read: most readers hold no lock."""
+        try:
+            return self.read(name)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
 
     def next_seq(self) -> int:
         """The number of the entry that comes next."""

@@ -94,6 +94,16 @@ class Store(msgspec.Struct, frozen=True):
         return self.root / "lock"
 
     @property
+    def maintenance(self) -> Path:
+        """Held exclusively by the one process of automatic retention."""
+        return self.root / "maintenance"
+
+    @property
+    def upkeep(self) -> Path:
+        """Where reclaiming keeps its lock and its temporary files; whatever else lies here is garbage."""
+        return self.root / "upkeep"
+
+    @property
     def claims(self) -> Path:
         """Which work trees belong to whom, for all workspaces together."""
         return self.root / "claims"
@@ -233,6 +243,16 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
     def runs(self) -> Path:
         """The evidence of supervised runs, one folder each."""
         return self.folder / "runs"
+
+    @property
+    def pruning(self) -> Path:
+        """What a prune was about to drop; where it exists and nobody holds the lock, the prune was killed."""
+        return self.folder / "pruning"
+
+    @property
+    def settled(self) -> Path:
+        """What automatic retention came to last; a cache that may be deleted at any time."""
+        return self.folder / "settled"
 
     @property
     def agents(self) -> Path:

@@ -15,21 +15,25 @@ from putback.store.layout import WorkspacePaths
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """The store, and the workspace at `where` in it. Each method is one operation under the locks that it needs."""
+    """The store, and the workspace at `where` in it. Each method is one operation under the locks it needs."""
 
     where: WorkspacePaths
     settings: Settings
     progress: Progress
 
-    def prune(self, keep: Keep, *, vanished: bool = False, dry_run: bool = False) -> Pruned:
+    def prune(
+        self, keep: Keep, *, vanished: bool = False, unmounted: bool = False, dry_run: bool = False
+    ) -> Pruned:
         """Drop the entries of this workspace that `keep` does not keep, then reclaim what nothing needs.
 
-        With `vanished`, also every workspace whose root is gone. What an unfinished state, undo or redo, a bound
-        turn or an open turn needs stays whatever the policy says. Raises what opening a workspace raises.
+        With no rule, none of them goes. With `vanished`, also every workspace whose root is gone; with `unmounted`
+        even where that may only be because a file system is not mounted. What an unfinished state, undo or redo, a
+        bound turn or an open turn needs stays whatever the policy says. Raises LockedError, StorageError and
+        GitUnavailable.
         """
         from putback.upkeep import prune
 
-        return prune.prune(self, keep, vanished=vanished, dry_run=dry_run)
+        return prune.prune(self, keep, vanished=vanished, unmounted=unmounted, dry_run=dry_run)
 
     def reclaim(self, *, purge: frozenset[str] = frozenset()) -> Reclaimed:
         """Pack what is needed and drop what is not, beside other processes; clear away what killed ones left.
@@ -41,7 +45,7 @@ class Upkeep(msgspec.Struct, frozen=True):
         return reclaim.reclaim(self, purge=purge)
 
     def check(self, *, read_share: float = 0.0, repair: bool = False) -> Checked:
-        """Look whether everything that the history names is there and sound; of contents, hash that share (0 to 1).
+        """Look whether everything that the history names is there and sound; hash that share of contents (0 to 1).
 
         With `repair`, set aside what is damaged and add again what the workspace still has.
         """

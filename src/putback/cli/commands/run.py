@@ -105,6 +105,7 @@ def command(
             output=2 if here.json else None,
         )
 
+    here.workspace.make_room()
     result = act() if turn is None or paths_from is None else in_turn(here, turn, paths_from, act)
     here.watch.close()
     if here.json:
@@ -116,6 +117,7 @@ def command(
             click.echo(f"putback: {line}", err=True)
         for line in render_run.run(result):
             here.note(f"putback: {line}")
+    here.retain()
     return result.exit_code
 
 

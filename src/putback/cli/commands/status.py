@@ -23,6 +23,7 @@ def command(here: call.Call) -> int:
     failure = _failure(here)
     if here.json:
         more = {"damaged": [*found.damaged, *fault], "hook": msgspec.to_builtins(failure)}
+        more["over_cap"] = here.workspace.over_cap()
         jsonout.write(jsonout.status(found, runs, turns) | more)
     else:
         for line in render.status(found, time.time()):
@@ -40,6 +41,9 @@ def command(here: call.Call) -> int:
         if failure is not None:
             for line in render.failure(failure, time.time()):
                 click.echo(line)
+        over = here.workspace.over_cap()
+        if over:
+            click.echo(f"  note      {over}")
         for problem in fault:
             click.echo(click.style(f"  damaged   {render.words(problem)}", fg="red"))
     if found.damaged or fault or any(run.fault for run in runs):
