@@ -151,7 +151,12 @@ _PLACES: Mapping[str, Place] = {
         user="Hooks",
         project=".clinerules/hooks",
         hooks=tuple(
-            Hook(event, TOOL) for event in ("UserPromptSubmit", "PreToolUse", "TaskComplete", "TaskCancel")
+            # Its command line has no prompt's event: there a prompt is the start of a task.
+            Hook(event, TOOL)
+            for event in (
+                *("TaskStart", "TaskResume", "UserPromptSubmit", "PreToolUse"),
+                *("TaskComplete", "TaskCancel", "TaskError"),
+            )
         ),
     ),
     "opencode": Place(
