@@ -1,7 +1,7 @@
-"""A stand-in for the models of the agents: it asks for one tool call, and when it sees its result, says it is done.
+"""A stand-in for the models of the agents: it asks for one tool call, and says it is done when it sees its result.
 
-It speaks as much of four interfaces (Anthropic messages, OpenAI responses and chat completions, Gemini) as one turn
-takes. Which tool is called, and with what, is the caller's to say, for it is the agent's.
+It speaks as much of four interfaces (Anthropic messages, OpenAI responses and chat completions, Gemini) as one
+turn takes. Which tool is called, and with what, is the caller's to say, for it is the agent's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class StandIn:
 
     tool: str
     arguments: Json
-    custom: bool = False
     seen: list[str] = field(default_factory=list)
     port: int = 0
 
@@ -40,8 +39,7 @@ class StandIn:
                 return self._anthropic(asked, [_text()])
             return self._anthropic(asked, [_text()] if '"tool_result"' in text else [self._tool_use()])
         if "/responses" in path:
-            after = '"function_call_output"' in text or '"custom_tool_call_output"' in text
-            return _sse(self._responses(DONE if after else None))
+            return _sse(self._responses(DONE if '"function_call_output"' in text else None))
         if "/chat/completions" in path:
             plain = not asked.get("tools") or any(said.get("role") == "tool" for said in asked["messages"])
             return _sse(self._chat(plain), last="[DONE]")
@@ -82,14 +80,10 @@ class StandIn:
         if text is not None:
             item = {"type": "message", "role": "assistant", "id": "item_1"}
             item["content"] = [{"type": "output_text", "text": text}]
-        elif self.custom:
-            item = {"type": "custom_tool_call", "id": "item_1", "call_id": "call_1", "name": self.tool}
-            item["input"] = self.arguments["input"]
         else:
             item = {"type": "function_call", "id": "item_1", "call_id": "call_1", "name": self.tool}
             item["arguments"] = json.dumps(self.arguments)
         usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-        usage |= {"input_tokens_details": None, "output_tokens_details": None}  # type: ignore[dict-item]
         events: list[Json] = [
             {"type": "response.created", "response": {"id": "resp_1"}},
             {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -98,7 +92,7 @@ class StandIn:
         return ((event["type"], event) for event in events)
 
     def _chat(self, plain: bool) -> Iterable[tuple[str | None, Json]]:
-        call = {"index": 0, "id": "call_1", "type": "function"}
+        call: Json = {"index": 0, "id": "call_1", "type": "function"}
         call["function"] = {"name": self.tool, "arguments": json.dumps(self.arguments)}
         delta: Json = {"role": "assistant", "content": DONE} if plain else {"role": "assistant"}
         if not plain:
@@ -126,9 +120,8 @@ def _bytes(answer: Json) -> bytes:
 
 
 def _sse(events: Iterable[tuple[str | None, Json]], last: str = "") -> tuple[str, bytes]:
-    lines = [f"event: {name}\ndata: {json.dumps(data)}\n\n" if name else f"data: {json.dumps(data)}\n\n"
-             for name, data in events]
-    return "text/event-stream", "".join(lines + ([f"data: {last}\n\n"] if last else [])).encode()
+    lines = [(f"event: {name}\n" if name else "") + f"data: {json.dumps(data)}\n\n" for name, data in events]
+    return "text/event-stream", "".join([*lines, *([f"data: {last}\n\n"] if last else [])]).encode()
 
 
 @contextmanager
@@ -149,8 +142,6 @@ def serving(standin: StandIn) -> Iterator[StandIn]:
 
         def _reply(self, asked: Json) -> None:
             standin.seen.append(f"{self.command} {self.path}")
-            import os
-            if os.environ.get("DUMP"): open(os.environ["DUMP"],"a").write(json.dumps(asked)+"\n")
             kind, body = standin.answer(self.path, asked)
             self.send_response(200)
             self.send_header("Content-Type", kind)

@@ -1,13 +1,13 @@
 """Event streams of agents, in `tests/streams/<agent>/<what happens>.jsonl`: each line one thing that happens.
 
     {"note": TEXT}                                  what the agent does not tell, or why
-    {"event": EVENT}                                as the agent sends it; "to": the script it calls, where it is not
-                                                    named as the event
+    {"event": EVENT}                                as the agent sends it; "to": the script, where it has
+                                                    another name than the event
     {"call": HOOK, "input": …, "output": …}         as opencode calls a plugin
     {"by": TURN or "user", "write": {path: text}, "remove": [path], "in": tree}
-    {"turns": [{"of": TURN, "in": tree, "prompt": …, "ended": …, "others": […], "paths": {path: [who]}}], "undo": […]}
+    {"turns": [{"of": TURN, "in": tree, "prompt": …, "ended": …, "paths": {path: [who]}, …}], "undo": [TURN]}
 
-`{root}`, `{linked}` and `{home}` stand for the work tree, a linked work tree of its repository, and the home directory.
+`{root}`, `{linked}` and `{home}` stand for the work tree, a linked one of its repository, and the home directory.
 The last line says what must come of it, in the order in which the turns end, and in which order they are undone.
 """
 

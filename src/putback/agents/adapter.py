@@ -46,10 +46,10 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
     `points` says what its events mean. `failed` and `interrupted` tell, of the event by which a turn ends, how it
     did. `child` is a field that only the events of a subagent have, where every event names who sends it: what
-    opens and closes there is the subagent's work, not the turn. `acts` names the tool of an event that is a tool call itself; an empty place in `input` is the event.
-    `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its user,
-    `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is what
-    it wants to read where there is nothing to say.
+    opens and closes there is the subagent's work, not the turn. `acts` names the tool of an event that is a tool
+    call itself; an empty place in `input` is the event. `batch` is the field of an event that lists several calls.
+    `asks` is how the agent is told to ask its user, `context` how its model is told something, `notice` how its
+    user is; None where it cannot. `silence` is what it wants to read where there is nothing to say.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
             given = _text(event, tuple(f"{place}.{tool.field}".lstrip(".") for place in self.input), whole=True)
             if tool.writes is Writes.SHELL:
                 command = given
-                # Models give a patch to the shell, too; the agent carries it out as if its own tool had been asked.
+                # Models give a patch to the shell, too, and the agent takes it for one.
                 paths = patched(given) if _PATCHES.search(given) else ()
             elif given:
                 paths = patched(given) if tool.writes is Writes.PATCH else (given,)

@@ -1,7 +1,8 @@
 """Cline: one executable per event, which reads it on standard input; it names no turns.
 
 Its extension and its command line give their events different names. The command line tells of a prompt without
-its text, and of the work of subagents, whose events name the agent above them. Paths are as the agent has them: often relative to the first of its workspace roots.
+its text, and of the work of subagents, whose events name the agent above them. Paths are as the agent has them:
+often relative to the first of its workspace roots.
 """
 
 from __future__ import annotations

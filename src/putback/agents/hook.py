@@ -131,7 +131,9 @@ class Hook(msgspec.Struct, frozen=True):
         except PutbackError as error:
             self._keep(event, error)
         if policy == "ask" and self.adapter.asks is not None:
-            then = "a snapshot was taken first" if taken else "no snapshot could be taken; `putback status` says why"
+            then = (
+                "a snapshot was taken first" if taken else "no snapshot could be taken; `putback status` says why"
+            )
             return msgspec.json.encode(self.adapter.asks(f"putback: {found}; {then}"))
         return b""
 
@@ -154,15 +156,11 @@ class Hook(msgspec.Struct, frozen=True):
         return msgspec.json.encode(answer) if answer else b""
 
     def _end(self, workspace: Workspace, event: Event, ended: Ended, *, here: bool = True) -> None:
-        """End the turns of the session, in every tree that it went into; not in this one unless `here`.
-
-        Raises what ending the one in this tree raises; what goes wrong elsewhere is kept.
-        """
-        fault: PutbackError | None = None
+        """End the turns of the session, in every tree that it went into; not in this one unless `here`."""
         for where in begun(workspace.paths.store, event.agent, event.session):
             own = where.folder == workspace.paths.folder
             # A work tree that an agent made for itself may be gone again.
-            if own and not here or not own and not os.path.isdir(where.root):
+            if (own and not here) or (not own and not os.path.isdir(where.root)):
                 continue
             try:
                 with _session(where, workspace.settings, workspace.settings.agent.prompt_seconds) as opened:
@@ -170,13 +168,9 @@ class Hook(msgspec.Struct, frozen=True):
 
                     turns.end(opened, event, ended)
             except PutbackError as error:
-                fault = error
-        if fault is not None:
-            self._keep(event, fault)
+                self._keep(event, error)
 
-    def _bounded(
-        self, workspace: Workspace, event: Event, effect: Callable[[float], object], wait: float
-    ) -> bool:
+    def _bounded(self, workspace: Workspace, event: Event, effect: Callable[[float], object], wait: float) -> bool:
         """Do what captures, a first capture in a process of its own; says whether it was done in time.
 
         `wait` is how many seconds it waits for another process.

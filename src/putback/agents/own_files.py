@@ -126,7 +126,8 @@ def content(agent: str, form: Form, command: Sequence[str]) -> str:
         rest = _PLUGIN.replace("@COMMAND@", json.dumps(list(command)))
         return f"// {_head(agent, rest)}\n{rest}"
     # What the agent reads must be JSON, also where putback is not there any more.
-    gone = f"[ -x {shlex.quote(command[0])} ] || {{ echo '{{\"cancel\": false}}'; exit 0; }}"
+    there = f"[ -x {shlex.quote(command[0])} ]" if "/" in command[0] else f"command -v {command[0]} > /dev/null"
+    gone = f"{there} || {{ echo '{{\"cancel\": false}}'; exit 0; }}"
     rest = f"{gone}\nexec {shlex.join(command)}\n"
     return f"{_SHEBANG}# {_head(agent, rest)}\n{rest}"
 

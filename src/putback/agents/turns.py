@@ -35,7 +35,8 @@ from putback.store.captures import TreeState
 def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
     """Capture the workspace before a prompt is worked on. An open turn of the same session was interrupted.
 
-    One in which nothing has happened is forgotten: some agents tell of a prompt twice. `is_late` says, once that is done, whether the agent has gone on meanwhile. Raises what a snapshot raises.
+    One in which nothing has happened is forgotten: some agents tell of a prompt twice. `is_late` says, once that
+    is done, whether the agent has gone on meanwhile. Raises what a snapshot raises.
     """
     folder = SessionFolder(session.where, event.agent, event.session)
     staged = _ask_staged(session)

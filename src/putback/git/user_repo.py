@@ -170,7 +170,7 @@ def open_pointer(candidate: bytes) -> bytes | None:
 
 
 def shared_directory(root: bytes) -> bytes | None:
-    """The repository that the work tree at `root` shares with others; None where there is none, or it is unclear."""
+    """The repository that the work tree at `root` may share with others; None where there is none."""
     candidate = os.path.join(root, b".git")
     try:
         if os.path.isdir(candidate):
