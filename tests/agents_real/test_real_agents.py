@@ -25,6 +25,7 @@ from putback.agents.places import Scope
 from putback.workspace import Workspace
 from support.hermetic import make_repository, settings
 from support.trees import read_back, same
+from support.waiting import until
 
 PROGRAMS = os.environ.get("AGENTS_REAL", "")
 SECONDS = 180
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(not PROGRAMS, reason="AGENTS_REAL names no direc
 
 @dataclass
 class Real:
-    """How an agent is started without a terminal, and how its model asks for a file: TARGET is its path.
+    """How an agent is started without a terminal, and how its model asks for a file: @TARGET@ is its path.
 
     `files` of the home directory say where the model is (URL); `variables` too.
     """
@@ -53,9 +54,9 @@ AGENTS = {
     "claude-code": Real(
         ["claude", "-p", "make a file", "--permission-mode", "acceptEdits"],
         "Write",
-        {"file_path": "TARGET", "content": "made\n"},
+        {"file_path": "@TARGET@", "content": "made\n"},
         variables={
-            "ANTHROPIC_BASE_URL": "URL",
+            "ANTHROPIC_BASE_URL": "@URL@",
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         },
@@ -69,28 +70,29 @@ AGENTS = {
         {"cmd": WRAPPED},
         files={
             ".codex/config.toml": 'model = "gpt-5.1-codex"\nmodel_provider = "standin"\n'
-            '[model_providers.standin]\nname = "standin"\nbase_url = "URL/v1"\nwire_api = "responses"\n'
+            '[model_providers.standin]\nname = "standin"\nbase_url = "@URL@/v1"\nwire_api = "responses"\n'
+            '[projects."@ROOT@"]\ntrust_level = "trusted"\n'
         },
         by="Bash",
     ),
     "gemini": Real(
         ["gemini", "-p", "make a file", "-m", "gemini-2.5-flash", "--approval-mode", "yolo"],
         "write_file",
-        {"file_path": "TARGET", "content": "made\n"},
+        {"file_path": "@TARGET@", "content": "made\n"},
         files={
             ".gemini/settings.json": '{"security": {"auth": {"selectedType": "gemini-api-key"}},'
             ' "privacy": {"usageStatisticsEnabled": false}}'
         },
         variables={
             "GEMINI_API_KEY": "none",
-            "GOOGLE_GEMINI_BASE_URL": "URL",
+            "GOOGLE_GEMINI_BASE_URL": "@URL@",
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
         },
     ),
     "opencode": Real(
         ["opencode", "run", "make a file"],
         "write",
-        {"filePath": "TARGET", "content": "made\n"},
+        {"filePath": "@TARGET@", "content": "made\n"},
         files={
             ".config/opencode/opencode.json": json.dumps(
                 {
@@ -101,7 +103,7 @@ AGENTS = {
                         "standin": {
                             "npm": "@ai-sdk/openai-compatible",
                             "name": "standin",
-                            "options": {"baseURL": "URL/v1", "apiKey": "none"},
+                            "options": {"baseURL": "@URL@/v1", "apiKey": "none"},
                             "models": {"standin": {"name": "standin", "tool_call": True}},
                         }
                     },
@@ -113,8 +115,8 @@ AGENTS = {
     "cline": Real(
         ["cline", "-P", "openai-compatible", "-m", "standin", "--timeout", "60", "make a file"],
         "editor",
-        {"path": "TARGET", "new_text": "made\n"},
-        before=["cline", "auth", "-p", "openai-compatible", "-k", "none", "-m", "standin", "-b", "URL/v1"],
+        {"path": "@TARGET@", "new_text": "made\n"},
+        before=["cline", "auth", "-p", "openai-compatible", "-k", "none", "-m", "standin", "-b", "@URL@/v1"],
     ),
 }
 
@@ -126,11 +128,11 @@ def test_a_whole_turn(agent: str, scope: Scope, tree: Path, home: Path, store: P
     if not Path(PROGRAMS, real.argv[0]).exists():
         pytest.skip(f"no {real.argv[0]} in {PROGRAMS}")
     make_repository(tree, {"a": "a\n"})
-    arguments = {key: value.replace("TARGET", f"{tree}/made") for key, value in real.arguments.items()}
+    arguments = {key: value.replace("@TARGET@", f"{tree}/made") for key, value in real.arguments.items()}
     with serving(StandIn(real.tool, arguments)) as model:
 
         def here(text: str) -> str:
-            return text.replace("URL", model.url)
+            return text.replace("@URL@", model.url).replace("@ROOT@", str(tree))
 
         for name, content in real.files.items():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +163,8 @@ def test_a_whole_turn(agent: str, scope: Scope, tree: Path, home: Path, store: P
                 )
     assert (tree / "made").exists(), log.read_text()
     workspace = Workspace.open(tree, store=store, settings=settings())
-    (entry,) = [entry for entry in workspace.list() if entry.agent is not None]
+    # opencode does not wait for what it tells of its end.
+    (entry,) = until(lambda: [entry for entry in workspace.list() if entry.agent is not None])
     assert entry.agent is not None and entry.agent.agent == agent
     assert [(item.path, item.by) for item in entry.agent.written] == [("made", (real.by or real.tool,))]
     workspace.undo()

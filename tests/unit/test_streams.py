@@ -135,7 +135,7 @@ def test_the_command_does_it_too(
     agent: str, spoken: dict[str, list[Line]], tree: Path, home: Path, store: Path
 ) -> None:
     """The process as agents start it, in the default store of a home without settings."""
-    name = f"{agent}/tools"
+    name = f"{agent}/compaction"
     if name not in spoken:
         pytest.skip("no JavaScript here")
 
