@@ -173,7 +173,7 @@ def test_a_whole_turn(agent: str, scope: Scope, tree: Path, home: Path, store: P
         {
             path: node
             for path, node in read_back(tree).items()
-            if path in before or b"node_modules" not in path and not path.startswith(b".opencode/")
+            if path in before or not path.startswith(b".opencode/")
         },
         before,
     )
