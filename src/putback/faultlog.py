@@ -9,8 +9,11 @@ from pathlib import Path
 import platformdirs
 
 
-def write() -> Path:
-    """Write the traceback of the error that is being handled, readable for its user alone; returns the file."""
+def write(error: BaseException | None = None) -> Path:
+    """Write the traceback of an error, readable for its user alone; returns the file. Raises OSError.
+
+    None: of the error that is being handled.
+    """
     folder = platformdirs.user_log_path("putback")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -18,5 +21,5 @@ def write() -> Path:
     except OSError:
         descriptor, name = tempfile.mkstemp(prefix="putback-error-", suffix=".log")
     with open(descriptor, "w") as file:
-        file.write(traceback.format_exc())
+        file.write(traceback.format_exc() if error is None else "".join(traceback.format_exception(error)))
     return Path(name)

@@ -172,7 +172,7 @@ def test_the_commands_install_show_and_remove(
 ) -> None:
     (repository / "sub").mkdir()
     here = ("-C", str(repository / "sub"))
-    path = repository / ".claude" / "settings.json"
+    path = repository / ".claude" / "settings.local.json"
     with unmoved(repository):
         code, shown, _ = run(capsys, *here, "agent", "install", "claude-code", "--dry-run")
         assert (code, path.exists()) == (0, False) and '+    "Stop": [' in shown

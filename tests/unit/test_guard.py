@@ -55,6 +55,17 @@ DESTRUCTIVE = {
         ls | xargs rm -rf
         xargs -0 -n 1 sudo rm -rf < list
         command rm -rf x
+        sudo -- rm -rf x
+        env -i PATH=/bin rm -rf x
+        sh -ec 'rm -rf x'
+        nohup bash -c "cd y; rm -rf x" &
+        find . -type d -exec sh -c 'rm -rf "$1"' _ {} \\;
+        find . -print0 | xargs -0 -I F sh -c 'rm -r F'
+        ls -d */ | while read -r d; do rm -r "$d"; done
+        ( cd x && ( rm -rf y ) )
+        x=$(cd y && rm -rf z) ls
+        parallel rm -r ::: a b
+        fd -x rm -r
     """,
     "Remove-Item -Recurse": """
         Remove-Item -Recurse -Force x
@@ -98,6 +109,8 @@ DESTRUCTIVE = {
         git checkout HEAD~1 src/app.py
         git checkout -f main
         git checkout --force
+        sudo git -C sub checkout main -- .
+        bash -c "git checkout -- a"
     """,
     "git restore": """
         git restore .
@@ -109,6 +122,10 @@ DESTRUCTIVE = {
     "git stash": """
         git stash drop
         git stash clear
+        git stash
+        git stash -u
+        git stash push -m note
+        env GIT_DIR=x git stash save
     """,
     "git branch": """
         git branch -D topic
@@ -118,6 +135,37 @@ DESTRUCTIVE = {
     "git worktree": "git worktree remove --force ../other",
     "git reflog": "git reflog expire --expire=now --all",
     "git gc": "git gc --prune=now",
+    "git checkout-index": "git checkout-index -af",
+    "git read-tree": "git read-tree -u --reset HEAD",
+    "--abort": """
+        git merge --abort
+        git rebase --abort
+    """,
+    "`cp` may overwrite 'src/app.py'": """
+        cp other.py src/app.py
+        cp -f other.py src/app.py
+        cp /dev/null src/app.py
+    """,
+    "`ln -f` may overwrite": "ln -sf other.py src/app.py",
+    "`tee` overwrites 'src/app.py'": """
+        ls | tee src/app.py
+        ls | sudo tee -i src/app.py > /dev/null
+    """,
+    "`-i` rewrites": """
+        sed -i 's/a/b/' notes.txt
+        sed -i -e 's/a/b/' notes.txt
+        sed -Ei s/a/b/ notes.txt
+        sed --in-place s/a/b/ notes.txt
+        perl -pi -e 's/a/b/' notes.txt
+        find . -name '*.py' -exec sed -i s/a/b/ {} +
+    """,
+    "`rmtree` deletes": """
+        python -c "import shutil; shutil.rmtree('x')"
+        sudo python3 -c "from shutil import rmtree; rmtree('x')"
+    """,
+    "`os.remove` deletes": "python3 -c 'import os; os.remove(\"a\")'",
+    "`rmSync` deletes": "node -e \"fs.rmSync('x', {recursive: true})\"",
+    "remove-source-files": "rsync -a --remove-source-files a/ b/",
     "find -delete": "find . -name '*.pyc' -delete",
     "overwrites 'src/app.py'": """
         > src/app.py
@@ -186,7 +234,7 @@ HARMLESS = """
     git switch -c topic
     git restore --staged a
     git restore -S a
-    git stash
+    git stash show
     git stash pop
     git stash list
     git branch -d topic
@@ -229,7 +277,30 @@ HARMLESS = """
     awk '$1 > 5' data
     node -e 'a => b'
     diff <(ls a) <(ls b)
-    sed -i 's/a/b/' notes.txt
+    sed -i.bak 's/a/b/' notes.txt
+    sed 's/a/b/' notes.txt
+    perl -ne 'print if /-i/' notes.txt
+    perl -i.bak -pe 's/a/b/' notes.txt
+    python -c "print(1)"
+    python -c "print('remove')"
+    python -m pytest -c rm
+    node -e "a.remove()"
+    cp a b/
+    cp a .
+    cp -r a b
+    cp a b c
+    cp -n a b
+    ln -s a b
+    ls | tee -a notes.txt
+    ls | tee /dev/null
+    ls | tee "$OUT"
+    tee
+    ls > /dev/null && make > /dev/null 2>&1
+    git merge main
+    git checkout-index a
+    git read-tree HEAD
+    git status > /dev/null
+    trap 'rm -f x' EXIT
     sed -n '/rm -rf/p' notes.txt
     mv a b/
     mv a .

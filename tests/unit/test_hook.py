@@ -305,6 +305,53 @@ def test_a_prompt_waits_for_another_process_no_longer_than_the_settings_say(agen
     assert len(turns(agent)) == 1
 
 
+def test_the_guard_waits_no_longer_either_and_asks_all_the_same(agent: Agent) -> None:
+    agent.prompt("clean up")
+    given = {"tool_name": "Bash", "tool_input": {"command": "git clean -fdx"}, "hook_event_name": "PreToolUse"}
+    data = json.dumps({"session_id": "s1", "cwd": str(agent.root), **given}).encode()
+    with lock.hold(agent.workspace.paths.lock, "test", False, 0, SILENT):
+        began = time.monotonic()
+        hook = Hook(registry.adapter("claude-code"), agent.store, settings(guard="ask", prompt_seconds=0.1))
+        assert b"no snapshot could be taken" in hook.answer(data)
+        assert time.monotonic() - began < settings().store.lock_wait_seconds / 2
+    failure = last_failure(Store(agent.store))
+    assert failure is not None and failure.code == "locked"
+
+
+def test_a_tool_call_does_not_wait_for_the_capture_that_goes_on_beside_the_prompt(agent: Agent) -> None:
+    agent.workspace.snapshot()
+    with lock.hold(agent.workspace.paths.lock, "test", False, 0, SILENT):
+        agent.write("a", "1\n")
+    assert open_turns(agent.workspace.paths) == [] and last_failure(Store(agent.store)) is None
+
+
+def test_a_tool_call_chooses_no_tree_that_was_never_captured(agent: Agent, tmp_path: Path) -> None:
+    agent.prompt("first")
+    elsewhere = Agent(tmp_path / "other", agent.store)
+    elsewhere.root.mkdir()
+    elsewhere.write("a", "1\n")
+    assert not elsewhere.workspace.paths.exists()
+
+
+def test_a_work_tree_that_is_gone_again_holds_up_no_end(agent: Agent, tmp_path: Path) -> None:
+    git(agent.root, "worktree", "add", "-q", str(tmp_path / "linked"))
+    inner = Agent(tmp_path / "linked", agent.store)
+    agent.prompt("first")
+    inner.write("a", "there\n")
+    git(agent.root, "worktree", "remove", "--force", str(tmp_path / "linked"))
+    agent.write("a", "here\n")
+    agent.stop()
+    assert [entry.message for entry in turns(agent)] == ["first"] and last_failure(Store(agent.store)) is None
+
+
+def test_a_prompt_that_is_told_twice_is_one_turn(agent: Agent) -> None:
+    agent.prompt("first")
+    agent.prompt("")
+    agent.write("a", "1\n")
+    agent.stop()
+    assert [entry.message for entry in turns(agent)] == ["first"]
+
+
 def test_a_turn_is_entered_once_although_its_end_was_cut_short(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@ def write(path: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize(
     ("agent", "user", "project"),
     [
-        ("claude-code", ".claude/settings.json", ".claude/settings.json"),
+        ("claude-code", ".claude/settings.json", ".claude/settings.local.json"),
         ("codex", ".codex/hooks.json", ".codex/hooks.json"),
         ("gemini", ".gemini/settings.json", ".gemini/settings.json"),
         ("cursor", ".cursor/hooks.json", ".cursor/hooks.json"),
@@ -128,6 +128,24 @@ def test_a_script_gives_its_input_to_putback_and_is_silent_without_it(site: Site
     program.unlink()
     done = subprocess.run([script], input=b"event", capture_output=True, check=True)
     assert json.loads(done.stdout) == {"cancel": False}
+
+
+@pytest.mark.parametrize("agent", registry.NAMES)
+def test_a_file_that_others_get_calls_putback_by_its_name(agent: str, site: Site, tmp_path: Path) -> None:
+    program = write(tmp_path / "bin" / "putback", "#!/bin/sh\n")
+    program.chmod(0o755)
+    site = replace(site, program=(str(program),), environment={"PATH": str(program.parent)})
+    done = install(agent, PROJECT, site)
+    named = str(program) in done.changed[0].read_text()
+    assert named is (agent == "claude-code") and done.notes
+    assert not install(agent, PROJECT, site).changed
+    alone = install(agent, USER, site)
+    assert str(program) in alone.changed[0].read_text() and not alone.notes
+    uninstall(agent, PROJECT, site)
+    assert not done.changed[0].exists()
+    # Another putback than the one that installs may be found by that name: then it is the path after all.
+    site = replace(site, program=("/opt/elsewhere/putback",))
+    assert "/opt/elsewhere/putback" in install(agent, PROJECT, site).changed[0].read_text()
 
 
 def test_an_unknown_agent_is_refused(site: Site) -> None:

@@ -22,6 +22,8 @@ Fields = tuple[str, ...]
 Answer = dict[str, Any]
 
 _PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+)$", re.MULTILINE)
+_PATCHES = re.compile(r"\bapply_patch\b.*^\*\*\* Begin Patch$", re.MULTILINE | re.DOTALL)
+_INNER = {Point.OPEN: Point.SUB_START, Point.CLOSE: Point.SUB_END}
 
 
 class Writes(enum.StrEnum):
@@ -43,10 +45,11 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     """The contract of one agent.
 
     `points` says what its events mean. `failed` and `interrupted` tell, of the event by which a turn ends, how it
-    did. `acts` names the tool of an event that is a tool call itself; an empty place in `input` is the event.
-    `batch` is the field of an event that lists several calls. `asks` is how the agent is told to ask its user,
-    `context` how its model is told something, `notice` how its user is; None where it cannot. `silence` is what
-    it wants to read where there is nothing to say.
+    did. `child` is a field that only the events of a subagent have, where every event names who sends it: what
+    opens and closes there is the subagent's work, not the turn. `acts` names the tool of an event that is a tool
+    call itself; an empty place in `input` is the event. `batch` is the field of an event that lists several calls.
+    `asks` is how the agent is told to ask its user, `context` how its model is told something, `notice` how its
+    user is; None where it cannot. `silence` is what it wants to read where there is nothing to say.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Fields = ("cwd",)
     prompt: Fields = ("prompt",)
     actor: Fields = ("agent_id",)
+    child: str = ""
     tool: Fields = ("tool_name",)
     input: Fields = ("tool_input",)
     call: Fields = ("tool_use_id",)
@@ -83,10 +87,12 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(found, dict):
             raise UsageError(f"{self.title} sent {type(found).__name__}, not an object")
         name = name or _text(found, self.event)
-        actor = _text(found, self.actor)
+        inner = not self.child or bool(_text(found, (self.child,)))
+        actor = _text(found, self.actor) if inner else ""
+        point = self.points.get(name, Point.OTHER)
         return Event(
             agent=self.name,
-            point=self.points.get(name, Point.OTHER),
+            point=_INNER.get(point, point) if self.child and inner else point,
             name=name,
             session=_text(found, self.session),
             turn=_text(found, self.turn),
@@ -114,6 +120,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
             given = _text(event, tuple(f"{place}.{tool.field}".lstrip(".") for place in self.input), whole=True)
             if tool.writes is Writes.SHELL:
                 command = given
+                # Models give a patch to the shell, too, and the agent takes it for one.
+                paths = patched(given) if _PATCHES.search(given) else ()
             elif given:
                 paths = patched(given) if tool.writes is Writes.PATCH else (given,)
         return Call(tool=name, paths=paths, command=command, call_id=_text(event, self.call), actor=actor)

@@ -1,6 +1,8 @@
-"""Cline: one executable per event, which reads it on standard input; it names neither turns nor calls.
+"""Cline: one executable per event, which reads it on standard input; it names no turns.
 
-Paths are as the agent has them: often relative to the first of its workspace roots.
+Its extension and its command line give their events different names. The command line tells of a prompt without
+its text, and of the work of subagents, whose events name the agent above them. Paths are as the agent has them:
+often relative to the first of its workspace roots.
 """
 
 from __future__ import annotations
@@ -24,6 +26,16 @@ ADAPTER = Adapter(
         "PostToolUse": Point.AFTER,
         "TaskComplete": Point.CLOSE,
         "TaskCancel": Point.CLOSE,
+        "TaskError": Point.CLOSE,
+        "agent_start": Point.OPEN,
+        "agent_resume": Point.OPEN,
+        "prompt_submit": Point.OPEN,
+        "tool_call": Point.BEFORE,
+        "tool_result": Point.AFTER,
+        "agent_end": Point.CLOSE,
+        "agent_abort": Point.CLOSE,
+        "agent_error": Point.CLOSE,
+        "session_shutdown": Point.END,
     },
     tools={
         "write_to_file": Tool(Writes.PATH, "path"),
@@ -34,14 +46,16 @@ ADAPTER = Adapter(
         "run_commands": Tool(Writes.SHELL, "commands"),
     },
     event=("hookName",),
-    session=("taskId",),
+    session=("sessionContext.rootSessionId", "taskId"),
     cwd=("workspaceRoots",),
     prompt=("userPromptSubmit.prompt",),
-    actor=(),
-    tool=("preToolUse.toolName", "postToolUse.toolName"),
-    input=("preToolUse.parameters", "postToolUse.parameters"),
-    call=(),
-    interrupted=lambda name, event: name == "TaskCancel",
+    actor=("agent_id",),
+    child="parent_agent_id",
+    tool=("tool_call.name", "tool_result.name", "preToolUse.toolName", "postToolUse.toolName"),
+    input=("tool_call.input", "tool_result.input", "preToolUse.parameters", "postToolUse.parameters"),
+    call=("tool_call.id", "tool_result.id"),
+    failed=lambda name, event: name in ("TaskError", "agent_error"),
+    interrupted=lambda name, event: name in ("TaskCancel", "agent_abort"),
     context=_context,
     silence=b'{"cancel": false}',
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from putback.agents import own_files, probe
 from putback.agents.adapter import Adapter, Fields
-from putback.agents.draft import Site
+from putback.agents.draft import NAME, Site
 from putback.agents.json_spans import Malformed, parse
 from putback.agents.places import Form, Place, Scope, place
 from putback.agents.registry import adapter
@@ -91,11 +91,12 @@ def doctor(agent: str, scope: Scope, site: Site, store: Path, fire: Fire, scratc
     `scratch` is the directory that the fired hook is told to be at work in.
     """
     known, where = adapter(agent), place(agent)
+    site = site.within(where, scope)
     settings, command = _settings(known, where, scope, site)
     return [
         _version(known, site),
         settings,
-        _command(command),
+        _command(command, site),
         *_switches(known, site),
         *_trust(known, scope, site, where),
         Check("checkpoints", Result.PASS, _CHECKPOINTS[agent]),
@@ -168,11 +169,12 @@ def _own(known: Adapter, where: Place, scope: Scope, site: Site, again: str) -> 
     return Check("settings", Result.PASS, str(files[0].path)), command
 
 
-def _command(command: list[str] | None) -> Check:
+def _command(command: list[str] | None, site: Site) -> Check:
     if not command:
         return Check("command", Result.FAIL, "no command is installed")
+    named = command[0] == NAME and shutil.which(NAME, path=site.environment.get("PATH", ""))
     there = os.path.isabs(command[0]) and os.path.isfile(command[0]) and os.access(command[0], os.X_OK)
-    if not there:
+    if not there and not named:
         return Check(
             "command", Result.FAIL, f"no program: {command[0]}", "install again with the putback that is there"
         )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from putback.agents.places import Form, Place, Scope
 from putback.agents.settings_files import SettingsFile
 
+NAME = "putback"
 PLAIN, EXECUTABLE = 0o666, 0o777
 
 
@@ -26,6 +28,18 @@ class Site:
     def command(self, agent: str) -> list[str]:
         """The command line of our hook."""
         return [*self.program, "hook", agent]
+
+    def within(self, where: Place, scope: Scope) -> Site:
+        """The site as settings at that place must have it.
+
+        In a file that others get, putback is called by its name, where that is found: the path to it is nobody
+        else's.
+        """
+        if scope is Scope.USER or not where.shared or len(self.program) != 1:
+            return self
+        found = shutil.which(NAME, path=self.environment.get("PATH", ""))
+        same = found is not None and os.path.realpath(found) == os.path.realpath(self.program[0])
+        return replace(self, program=(NAME,)) if same else self
 
     def paths(self, where: Place, scope: Scope) -> tuple[list[Path], Path]:
         """The files of an agent's hooks, and the directory that no link in their paths may lead out of."""

@@ -22,6 +22,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 # What is there to be written over, and what is nobody's data.
 _NO_DATA = re.compile(r"/(?:dev|proc|tmp|var/tmp)/|\$|(?:nul|null)\Z", re.IGNORECASE)
 
+# Calls in the languages that people write one-liners in.
+_DELETES = re.compile(
+    r"\brmtree\(|\bos\.(?:remove|unlink|removedirs)\(|\.unlink\(|\b(?:rm|unlink|rmdir)Sync\(|\bFileUtils\.rm\w*"
+)
+
 # Programs that start another: their options that take a value, and how many operands come before the command.
 _WRAPPERS: Mapping[str, tuple[str, int]] = {
     "sudo": ("ugphCDRTUrt", 0),
@@ -148,6 +153,42 @@ def _mv(words: Words, depth: int) -> str | None:
     return f"`mv` may overwrite {operands[1][:80]!r}"
 
 
+def _cp(words: Words, depth: int) -> str | None:
+    flags, _ = _flags(words)
+    if flags & {"r", "R", "a", "--recursive", "--archive", "S", "--suffix"}:
+        return None
+    return (_mv(words, depth) or "").replace("`mv`", "`cp`") or None
+
+
+def _ln(words: Words, depth: int) -> str | None:
+    return (_mv(words, depth) or "").replace("`mv`", "`ln -f`") or None if "f" in _flags(words)[0] else None
+
+
+def _tee(words: Words, depth: int) -> str | None:
+    flags, operands = _flags(words)
+    if flags & {"a", "--append"}:
+        return None
+    over = next((name for name in operands if not _NO_DATA.match(name) and UNKNOWN not in name), None)
+    return None if over is None else f"`tee` overwrites {over[:80]!r}"
+
+
+def _sed(words: Words, depth: int) -> str | None:
+    """Also of perl: files are rewritten in place, and no copy is kept."""
+    in_place = any(re.fullmatch(r"-[nErsz]*i|-[pnlwa0]*i[pne]*|--in-place", word) for word in words)
+    return "`-i` rewrites files in place" if in_place else None
+
+
+def _program(words: Words, depth: int) -> str | None:
+    """A program in the words of a command: only calls that do nothing else than delete."""
+    given = next((words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-c", "-e", "--eval")), "")
+    found = _DELETES.search(given)
+    return f"`{found.group().rstrip('(')}` deletes files" if found else None
+
+
+def _perl(words: Words, depth: int) -> str | None:
+    return _sed(words, depth) or _program(words, depth)
+
+
 def _is_directory(name: str) -> bool:
     return name.endswith("/") or name.rpartition("/")[2] in (".", "..") or name.startswith("$")
 
@@ -191,6 +232,8 @@ def _rsync(words: Words, depth: int) -> str | None:
     flags, operands = _flags(words)
     if flags & {"n", "--dry-run"} or not operands or re.match(r"[^/]*:", operands[-1]):
         return None
+    if "--remove-source-files" in flags:
+        return "`rsync --remove-source-files` deletes its source"
     if any(flag.startswith("--del") for flag in flags):
         return "`rsync --delete` deletes what its source does not have"
     return None
@@ -225,6 +268,13 @@ _RULES: Mapping[str, Rule] = {
     "eval": _eval,
     "rm": _rm,
     "mv": _mv,
+    "cp": _cp,
+    "ln": _ln,
+    "tee": _tee,
+    "sed": _sed,
+    "gsed": _sed,
+    "perl": _perl,
+    **dict.fromkeys(("python", "python3", "node", "ruby", "bun"), _program),
     "find": _find,
     "fd": _find,
     "truncate": _truncate,

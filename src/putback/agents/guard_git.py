@@ -73,7 +73,11 @@ def _switch(words: Words) -> str | None:
 
 
 def _stash(words: Words) -> str | None:
-    return f"`git stash {words[0]}` deletes stashed work" if words and words[0] in ("drop", "clear") else None
+    if words and words[0] in ("drop", "clear"):
+        return f"`git stash {words[0]}` deletes stashed work"
+    if not words or words[0] in ("push", "save") or words[0].startswith("-"):
+        return "`git stash` takes uncommitted work away"
+    return None
 
 
 def _branch(words: Words) -> str | None:
@@ -92,6 +96,20 @@ def _rm(words: Words) -> str | None:
 def _worktree(words: Words) -> str | None:
     forced = words and words[0] == "remove" and _options(words) & {"f", "--force"}
     return "`git worktree remove --force` deletes a work tree" if forced else None
+
+
+def _checkout_index(words: Words) -> str | None:
+    forced = _options(words) & {"f", "--force"}
+    return "`git checkout-index -f` throws away uncommitted work" if forced else None
+
+
+def _read_tree(words: Words) -> str | None:
+    lost = _options(words) >= {"u", "--reset"}
+    return "`git read-tree --reset -u` throws away uncommitted work" if lost else None
+
+
+def _abort(words: Words) -> str | None:
+    return "`--abort` throws away what was done about conflicts" if "--abort" in words else None
 
 
 def _reflog(words: Words) -> str | None:
@@ -114,6 +132,9 @@ _RULES: Mapping[str, Callable[[Words], str | None]] = {
     "branch": _branch,
     "rm": _rm,
     "worktree": _worktree,
+    "checkout-index": _checkout_index,
+    "read-tree": _read_tree,
+    **dict.fromkeys(("merge", "rebase", "am", "cherry-pick", "revert"), _abort),
     "reflog": _reflog,
     "gc": _gc,
 }

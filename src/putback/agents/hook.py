@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from putback.agents.adapter import Adapter, Answer, first_line
-from putback.agents.sessions import SessionFolder
+from putback.agents.sessions import SessionFolder, begun
 from putback.config import Settings
-from putback.errors import PutbackError
+from putback.errors import Cancelled, LockedError, PutbackError, UsageError
 from putback.fs.durable import write_file
+from putback.git import user_repo
 from putback.opening import session
 from putback.paths import RelPath, quote
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.agent import Call, Ended, Event, Failure, Point
-from putback.store.layout import Store
+from putback.store.layout import Store, WorkspacePaths
 from putback.workspace import PathArgument, Workspace
 
 if TYPE_CHECKING:
@@ -54,9 +55,13 @@ class Hook(msgspec.Struct, frozen=True):
             event = self.adapter.decode(data, name)
             if event.point in _MEANT:
                 return self._act(self._workspace(event), event) or self.adapter.silence
-        except PutbackError as error:
+        except Exception as error:
             self._keep(event, error)
         return self.adapter.silence
+
+    def interrupted(self) -> None:
+        """Somebody ended the hook before it had an answer: that is told, too."""
+        self._keep(None, Cancelled("the hook was ended before it was done"))
 
     def _workspace(self, event: Event) -> Workspace:
         # The agent says where it works, and that may be another work tree than the one it was started in.
@@ -65,18 +70,47 @@ class Hook(msgspec.Struct, frozen=True):
     def _act(self, workspace: Workspace, event: Event) -> bytes:
         if event.point is Point.OPEN:
             return self._open(workspace, event)
-        folder = SessionFolder(workspace.paths, event.agent, event.session)
-        if event.point in (Point.BEFORE, Point.AFTER):
-            folder.note(_absolute(call, event.cwd) for call in event.calls)
-            if event.point is Point.BEFORE:
-                return self._guard(workspace, event)
-        elif folder.record.exists():
-            with _session(workspace) as opened:
-                from putback.agents import turns
-
-                turns.end(opened, event, _ended(event))
+        if event.point in _ENDS:
+            self._end(workspace, event, _ended(event))
             workspace.retain()  # `status` tells what there is to tell
-        return b""
+            return b""
+        self._note(workspace, event)
+        return self._guard(workspace, event) if event.point is Point.BEFORE else b""
+
+    def _note(self, workspace: Workspace, event: Event) -> None:
+        """Remember what the tools name, in every tree that they may mean."""
+        calls = [_absolute(call, event.cwd) for call in event.calls]
+        folder = SessionFolder(workspace.paths, event.agent, event.session)
+        named = [path for call in calls for path in call.paths]
+        writes = bool(named) or any(call.command for call in calls)
+        if writes and event.point is Point.BEFORE and not folder.record.exists():
+            self._begin_at_call(workspace, event)
+        folder.note(calls)
+        root = os.path.join(workspace.root, "")
+        if any(not path.startswith(root) for path in named):
+            for where in begun(workspace.paths.store, event.agent, event.session):
+                if where.folder != folder.where.folder:
+                    SessionFolder(where, event.agent, event.session).note(calls)
+
+    def _begin_at_call(self, workspace: Workspace, event: Event) -> None:
+        """Begin a turn at a tool call that no prompt has announced in this tree.
+
+        The agent has gone into another work tree of the same repository, or goes on by itself after it had
+        stopped. A tree that has never been captured is not for a tool call to choose.
+        """
+        store = workspace.paths.store
+        if os.path.exists(store.root / FAILURE):
+            return  # the prompt could not be captured, and that is told
+        others = begun(store, event.agent, event.session)
+        shared = user_repo.shared_directory(workspace.paths.root)
+        beside = [where for where in others if shared and user_repo.shared_directory(where.root) == shared]
+        if not beside and not workspace.paths.exists():
+            return
+        workspace.check_root()
+        opened = next((SessionFolder(where, event.agent, event.session).load() for where in beside), None)
+        if opened is not None:
+            event = msgspec.structs.replace(event, prompt=opened.prompt, turn=event.turn or opened.turn)
+        self._bounded(workspace, event, lambda wait: _begin_late(workspace, event, wait, late=opened is None), 0)
 
     def _guard(self, workspace: Workspace, event: Event) -> bytes:
         """What happens before a shell command that plainly destroys something: a capture, and maybe a question."""
@@ -89,16 +123,28 @@ class Hook(msgspec.Struct, frozen=True):
         found = next(filter(None, map(destructive, commands)), None)
         if found is None:
             return b""
-        workspace.snapshot(f"before: {first_line(commands[0])}")
+        message = f"before: {first_line(commands[0])}"
+        patience = workspace.settings.agent.prompt_seconds
+        taken = False
+        try:
+            workspace.check_root()
+            taken = self._bounded(workspace, event, lambda wait: _snapshot(workspace, message, wait), patience)
+        except PutbackError as error:
+            self._keep(event, error)
         if policy == "ask" and self.adapter.asks is not None:
-            return msgspec.json.encode(self.adapter.asks(f"putback: {found}; a snapshot was taken first"))
+            then = (
+                "a snapshot was taken first" if taken else "no snapshot could be taken; `putback status` says why"
+            )
+            return msgspec.json.encode(self.adapter.asks(f"putback: {found}; {then}"))
         return b""
 
     def _open(self, workspace: Workspace, event: Event) -> bytes:
         workspace.check_root()
-        with suppress(OSError):
-            # What goes wrong now is told anew; what went wrong before is mended.
-            (workspace.paths.store.root / FAILURE).unlink(missing_ok=True)
+        for path in _failures(workspace.paths.store):
+            with suppress(OSError):
+                # What goes wrong now is told anew; what went wrong before is mended.
+                path.unlink(missing_ok=True)
+        self._end(workspace, event, Ended.INTERRUPTED, here=False)
         patience = workspace.settings.agent.prompt_seconds
         answer: Answer = {}
         if workspace.paths.index.exists():
@@ -106,62 +152,122 @@ class Hook(msgspec.Struct, frozen=True):
             news = _begin(workspace, event, patience)
             if news and self.adapter.context is not None:
                 answer = self.adapter.context(event.name, _told(news))
-        elif not _within(patience, lambda: self._begin_first(workspace, event, patience)):
+        elif not self._bounded(workspace, event, lambda wait: _begin(workspace, event, wait), patience):
             answer = {} if self.adapter.notice is None else self.adapter.notice(_SLOW)
         return msgspec.json.encode(answer) if answer else b""
 
-    def _begin_first(self, workspace: Workspace, event: Event, patience: float) -> None:
-        try:
-            _begin(workspace, event, patience)
-        except PutbackError as error:
-            self._keep(event, error)
+    def _end(self, workspace: Workspace, event: Event, ended: Ended, *, here: bool = True) -> None:
+        """End the turns of the session, in every tree that it went into; not in this one unless `here`."""
+        for where in begun(workspace.paths.store, event.agent, event.session):
+            own = where.folder == workspace.paths.folder
+            # A work tree that an agent made for itself may be gone again.
+            if (own and not here) or (not own and not os.path.isdir(where.root)):
+                continue
+            try:
+                with _session(where, workspace.settings, workspace.settings.agent.prompt_seconds) as opened:
+                    from putback.agents import turns
 
-    def _keep(self, event: Event | None, error: PutbackError) -> None:
+                    turns.end(opened, event, ended)
+            except PutbackError as error:
+                self._keep(event, error)
+
+    def _bounded(self, workspace: Workspace, event: Event, effect: Callable[[float], object], wait: float) -> bool:
+        """Do what captures, a first capture in a process of its own; says whether it was done in time.
+
+        `wait` is how many seconds it waits for another process.
+        """
+        if workspace.paths.index.exists():
+            effect(wait)
+            return True
+
+        def attempt() -> None:
+            try:
+                effect(wait)
+            except Exception as error:
+                self._keep(event, error)
+
+        return _within(workspace.settings.agent.prompt_seconds, attempt)
+
+    def _keep(self, event: Event | None, error: Exception) -> None:
         """Keep what went wrong where `status` finds it; a store that cannot take it is told of anyway."""
+        code, message = "internal", ""
+        if isinstance(error, PutbackError):
+            code, message = error.code, error.message
+        else:
+            from putback import faultlog  # nobody but an error of ours needs it
+
+            with suppress(OSError):
+                message = f"internal error; details are in {faultlog.write(error)}"
         if self.store is None:
             return
         failure = Failure(
             agent=self.adapter.name,
             event="" if event is None else event.name,
-            code=error.code,
-            message=error.message,
+            code=code,
+            message=message or "internal error",
             at_ns=time.time_ns(),
         )
         with suppress(OSError, PutbackError):
-            place = Path(os.path.realpath(os.fsdecode(self.store)))
-            if Store(place).exists():
-                write_file(place / FAILURE, document.encode(failure) + b"\n")
+            store = Store(Path(os.path.realpath(os.fsdecode(self.store))))
+            inside, beside = _failures(store)
+            if store.exists():
+                write_file(inside, document.encode(failure) + b"\n")
+            elif not isinstance(error, UsageError):
+                # Nothing was ever captured, and a store is not made for this; nor where it must not be.
+                beside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_file(beside, document.encode(failure) + b"\n")
 
 
 def last_failure(store: Store) -> Failure | None:
     """What went wrong in a hook last; None where nothing did, or nobody can tell."""
-    with suppress(OSError, PutbackError):
-        return document.decode((store.root / FAILURE).read_bytes(), Failure, "hook failure")
-    return None
+    found: list[Failure] = []
+    for path in _failures(store):
+        with suppress(OSError, PutbackError):
+            found.append(document.decode(path.read_bytes(), Failure, "hook failure"))
+    return max(found, key=lambda failure: failure.at_ns, default=None)
+
+
+def _failures(store: Store) -> tuple[Path, Path]:
+    """Where a failure is kept: in the store, and beside it as long as there is none."""
+    return store.root / FAILURE, store.root.with_name(f"{store.root.name}-{FAILURE}")
 
 
 def _forgive(fault: str) -> None:
     """A faulty settings file of the workspace is no reason to leave a turn unprotected."""
 
 
-def _session(workspace: Workspace) -> AbstractContextManager[Session]:
-    """A session on the workspace, for which an agent is not kept waiting longer than a prompt may be."""
-    settings = workspace.settings
-    patience = min(settings.store.lock_wait_seconds, settings.agent.prompt_seconds)
-    store = msgspec.structs.replace(settings.store, lock_wait_seconds=patience)
-    chosen = msgspec.structs.replace(settings, store=store)
-    return session(workspace.paths, chosen, SILENT, "hook", create=True)
+def _session(where: WorkspacePaths, settings: Settings, wait: float) -> AbstractContextManager[Session]:
+    """A session on a workspace, which waits for another process no longer than an agent may be kept waiting."""
+    wait = min(settings.store.lock_wait_seconds, wait)
+    store = msgspec.structs.replace(settings.store, lock_wait_seconds=wait)
+    return session(where, msgspec.structs.replace(settings, store=store), SILENT, "hook", create=True)
 
 
 def _begin(workspace: Workspace, event: Event, patience: float) -> list[RelPath]:
     """Begin a turn; returns the paths that were put back since the last one."""
     began = time.monotonic()
-    with _session(workspace) as opened:
+    with _session(workspace.paths, workspace.settings, patience) as opened:
         from putback.agents import turns  # imported while git is at work
 
         news = turns.put_back(opened, event)
         turns.begin(opened, event, lambda: time.monotonic() - began > patience)
     return news
+
+
+def _begin_late(workspace: Workspace, event: Event, wait: float, *, late: bool) -> None:
+    # Whoever holds the workspace may be the capture at the prompt, which was not waited for.
+    with suppress(LockedError), _session(workspace.paths, workspace.settings, wait) as opened:
+        from putback.agents import turns
+
+        prompt = event.prompt or turns.last_prompt(opened, event)
+        turns.begin(opened, msgspec.structs.replace(event, prompt=prompt), lambda: late)
+
+
+def _snapshot(workspace: Workspace, message: str, wait: float) -> None:
+    with _session(workspace.paths, workspace.settings, wait) as opened:
+        from putback.ops import snapshot
+
+        snapshot.take(opened, message, frozenset())
 
 
 def _told(news: Sequence[RelPath]) -> str:

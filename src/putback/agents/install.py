@@ -7,8 +7,8 @@ then the draft is carried out.
 from __future__ import annotations
 
 from putback.agents import own_files
-from putback.agents.draft import Edit, Installed, Site
-from putback.agents.places import Form, Scope, place
+from putback.agents.draft import NAME, Edit, Installed, Site
+from putback.agents.places import Form, Place, Scope, place
 from putback.agents.settings_edits import SettingsEdits
 from putback.agents.settings_files import look, remove, tidy, write
 
@@ -31,18 +31,20 @@ def uninstall(agent: str, scope: Scope, site: Site) -> Installed:
 def draft(agent: str, scope: Scope, site: Site) -> Installed:
     """What `install` would do. Raises as it does, and writes nothing."""
     where = place(agent)
+    site = site.within(where, scope)
     if where.form in _JSON:
         edits = SettingsEdits.at(agent, where, scope, site).put_in()
     else:
         paths, within = site.paths(where, scope)
         text = own_files.content(agent, where.form, site.command(agent))
         edits = tuple(own_files.put_in(agent, where.form, look(path, within), text) for path in paths)
-    return Installed(agent, scope, edits, _notes(edits))
+    return Installed(agent, scope, edits, (*_notes(edits), *_sharing(where, scope, site, edits)))
 
 
 def draft_removal(agent: str, scope: Scope, site: Site) -> Installed:
     """What `uninstall` would do. Raises as it does, and writes nothing."""
     where = place(agent)
+    site = site.within(where, scope)
     kept: tuple[str, ...] = ()
     if where.form in _JSON:
         edits, kept = SettingsEdits.at(agent, where, scope, site).take_out()
@@ -64,6 +66,18 @@ def carry_out(drafted: Installed) -> Installed:
         if edit.after is None:
             tidy(edit.file.target.parent, edit.file.within)
     return drafted
+
+
+def _sharing(where: Place, scope: Scope, site: Site, edits: tuple[Edit, ...]) -> tuple[str, ...]:
+    """What to know of files that lie in the project."""
+    changed = [edit.file for edit in edits if edit.changes and not edit.backup]
+    if scope is Scope.USER or not changed:
+        return ()
+    if not where.shared:
+        new = changed[0].data is None
+        return (f"{changed[0].path} is yours alone: see that git ignores it",) if new else ()
+    called = "they need putback, too" if site.program == (NAME,) else f"{site.program[0]} is your path, not theirs"
+    return (f"others get this with the project if it is committed, and {called}; --user is for you alone",)
 
 
 def _notes(edits: tuple[Edit, ...]) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ function tell(event) {
 export const Putback = async ({ client, directory, worktree }) => {
   const parents = new Map()
   const messages = new Map()
+  const pending = new Set()
 
   // The session that the user works in, above the one given; the given one itself where nobody knows.
   async function above(id) {
@@ -87,6 +88,19 @@ export const Putback = async ({ client, directory, worktree }) => {
     await report(inner ? "subagent.stop" : name, id, more)
   }
 
+  async function heard(event) {
+    const given = event?.properties ?? {}
+    if (event?.type === "session.created" && given.info?.id) {
+      parents.set(given.info.id, given.info.parentID ?? null)
+    } else if (event?.type === "session.idle") {
+      await ended("session.idle", given.sessionID)
+    } else if (event?.type === "session.error") {
+      await ended("session.error", given.sessionID, { error: given.error?.name })
+    } else if (event?.type === "session.deleted") {
+      await ended("session.deleted", given.info?.id)
+    }
+  }
+
   return {
     "chat.message": async (input, output) => {
       const id = input?.sessionID
@@ -103,17 +117,14 @@ export const Putback = async ({ client, directory, worktree }) => {
         args: output?.args,
       })
     },
+    // Nobody waits for an event; at the agent's own end somebody has to.
+    dispose: async () => {
+      await Promise.allSettled([...pending])
+    },
     event: async ({ event }) => {
-      const given = event?.properties ?? {}
-      if (event?.type === "session.created" && given.info?.id) {
-        parents.set(given.info.id, given.info.parentID ?? null)
-      } else if (event?.type === "session.idle") {
-        await ended("session.idle", given.sessionID)
-      } else if (event?.type === "session.error") {
-        await ended("session.error", given.sessionID, { error: given.error?.name })
-      } else if (event?.type === "session.deleted") {
-        await ended("session.deleted", given.info?.id)
-      }
+      const told = heard(event)
+      pending.add(told)
+      await told.finally(() => pending.delete(told))
     },
   }
 }
@@ -126,7 +137,8 @@ def content(agent: str, form: Form, command: Sequence[str]) -> str:
         rest = _PLUGIN.replace("@COMMAND@", json.dumps(list(command)))
         return f"// {_head(agent, rest)}\n{rest}"
     # What the agent reads must be JSON, also where putback is not there any more.
-    gone = f"[ -x {shlex.quote(command[0])} ] || {{ echo '{{\"cancel\": false}}'; exit 0; }}"
+    there = f"[ -x {shlex.quote(command[0])} ]" if "/" in command[0] else f"command -v {command[0]} > /dev/null"
+    gone = f"{there} || {{ echo '{{\"cancel\": false}}'; exit 0; }}"
     rest = f"{gone}\nexec {shlex.join(command)}\n"
     return f"{_SHEBANG}# {_head(agent, rest)}\n{rest}"
 

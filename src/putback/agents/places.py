@@ -51,8 +51,9 @@ class Hook(NamedTuple):
 class Place:
     """Where hooks go. `user` is below `folder` in the home directory, or below what `variable` names.
 
-    `unit` is how many of the agent's units of time make a second. `named` entries carry our name. `beside` is what
-    a settings file cannot be without.
+    `shared`: others get the project's file with the repository, because the agent has none that is the user's
+    alone. `unit` is how many of the agent's units of time make a second. `named` entries carry our name. `beside`
+    is what a settings file cannot be without.
     """
 
     form: Form
@@ -61,6 +62,7 @@ class Place:
     project: str
     hooks: tuple[Hook, ...] = ()
     variable: str = ""
+    shared: bool = True
     unit: int = SECOND
     named: bool = False
     beside: Mapping[str, Any] | None = None
@@ -92,7 +94,8 @@ _PLACES: Mapping[str, Place] = {
         folder=".claude",
         variable="CLAUDE_CONFIG_DIR",
         user="settings.json",
-        project=".claude/settings.json",
+        project=".claude/settings.local.json",
+        shared=False,
         hooks=(
             Hook("UserPromptSubmit", TURN),
             Hook("PreToolUse", TOOL, "Bash|PowerShell|Write|Edit|NotebookEdit"),
@@ -151,7 +154,12 @@ _PLACES: Mapping[str, Place] = {
         user="Hooks",
         project=".clinerules/hooks",
         hooks=tuple(
-            Hook(event, TOOL) for event in ("UserPromptSubmit", "PreToolUse", "TaskComplete", "TaskCancel")
+            # Its command line has no prompt's event: there a prompt is the start of a task.
+            Hook(event, TOOL)
+            for event in (
+                *("TaskStart", "TaskResume", "UserPromptSubmit", "PreToolUse"),
+                *("TaskComplete", "TaskCancel", "TaskError"),
+            )
         ),
     ),
     "opencode": Place(

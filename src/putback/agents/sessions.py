@@ -8,6 +8,7 @@ The calls are a cache of what the agent said: losing a line loses a name, never 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from putback.errors import IntegrityError, StorageError
 from putback.fs import modes
 from putback.records import document
 from putback.records.agent import Call, OpenTurn
-from putback.store.layout import WorkspacePaths
+from putback.store.layout import Store, WorkspacePaths
 
 _OPEN, _CALLS = ".open", ".calls"
 
@@ -89,6 +90,23 @@ def open_turns(where: WorkspacePaths) -> list[OpenTurn]:
             if opened is not None:
                 found.append(opened)
     return sorted(found, key=lambda turn: turn.began_ns)
+
+
+def begun(store: Store, agent: str, session: str) -> list[WorkspacePaths]:
+    """The workspaces in which a session has a turn open, whatever tree it is in now, by their names."""
+    found: list[WorkspacePaths] = []
+    folder = store.root / "workspaces"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return found
+    for name in names:
+        where = WorkspacePaths(store, folder / name, b"")
+        if os.path.exists(SessionFolder(where, agent, session).record):
+            with suppress(IntegrityError, StorageError):
+                if known := where.identity():
+                    found.append(WorkspacePaths(store, where.folder, base64.b64decode(known.root_b64)))
+    return found
 
 
 def _load(path: Path) -> OpenTurn | None:

@@ -35,13 +35,17 @@ from putback.store.captures import TreeState
 def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
     """Capture the workspace before a prompt is worked on. An open turn of the same session was interrupted.
 
-    `is_late` says, once that is done, whether the agent has gone on meanwhile. Raises what a snapshot raises.
+    One in which nothing has happened is forgotten: some agents tell of a prompt twice. `is_late` says, once that
+    is done, whether the agent has gone on meanwhile. Raises what a snapshot raises.
     """
     folder = SessionFolder(session.where, event.agent, event.session)
     staged = _ask_staged(session)
     state = session.capturer.take(message=event.prompt or event.agent, purpose=Purpose.BEFORE)
     index = _digest(staged)
+    prompt = event.prompt
     try:
+        if not prompt and (last := folder.load()) is not None and not folder.noted():
+            prompt = last.prompt
         _close(session, folder, state, index, Ended.INTERRUPTED)
     except IntegrityError:
         # The record of a turn is a convenience; this prompt is not to go unprotected for the sake of the last one.
@@ -50,7 +54,7 @@ def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: 
         agent=event.agent,
         session=event.session,
         turn=event.turn,
-        prompt=event.prompt,
+        prompt=prompt,
         before=captures.write(session.where, state),
         head="" if state.record.repository is None else state.record.repository.head,
         index=index,
@@ -91,6 +95,15 @@ def put_back(session: Session, event: Event) -> list[RelPath]:
     return []
 
 
+def last_prompt(session: Session, event: Event) -> str:
+    """What the last turn of this agent's session was about; empty where it has had none here."""
+    for name in session.history.names():
+        turn = session.history.read(name).agent
+        if turn is not None and (turn.agent, turn.session) == (event.agent, event.session):
+            return turn.prompt
+    return ""
+
+
 def _close(session: Session, folder: SessionFolder, state: TreeState, index: str, ended: Ended) -> Entry | None:
     opened = folder.load()
     if opened is None:
@@ -104,6 +117,9 @@ def _close(session: Session, folder: SessionFolder, state: TreeState, index: str
     changed = [change.path for change in diff.changes(session.git, before, state)]
     calls = folder.noted()
     written = _written(session.where.root, calls)
+    if ended is Ended.INTERRUPTED and not changed and not calls:
+        folder.forget()
+        return None
     rivals = _rivals(session, opened, since)
     mine = [path for path in changed if path in written or not _claimed(path, rivals)]
     touched = Outcomes(touched=tuple(AtPath.at(path) for path in mine))

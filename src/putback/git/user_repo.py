@@ -169,6 +169,21 @@ def open_pointer(candidate: bytes) -> bytes | None:
     return named if os.path.isdir(named) else None
 
 
+def shared_directory(root: bytes) -> bytes | None:
+    """The repository that the work tree at `root` may share with others; None where there is none."""
+    candidate = os.path.join(root, b".git")
+    try:
+        if os.path.isdir(candidate):
+            return os.path.realpath(candidate)
+        named = open_pointer(candidate)
+        if named is None:
+            return None
+        common = _small_file(os.path.join(named, b"commondir")).rstrip(b"\r\n")
+        return os.path.realpath(os.path.join(named, common)) if common else None
+    except OSError:
+        return None
+
+
 def open_at(git: Git, root: bytes) -> UserRepository | str | None:
     """The repository whose work tree is `root`; None where there is none, and git's words where it is damaged.
 

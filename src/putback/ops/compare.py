@@ -67,7 +67,8 @@ def compare(session: Session, asked: str, scope: frozenset[RelPath], *, patch: b
         return _comparison(session.git, older, newer, _name(older), _name(newer), scope, patch)
     before, after = session.captures_of(asked)
     if before is not None:
-        return _comparison(session.git, before, after, _name(before), _name(after), scope, patch)
+        own = _own(session, session.entry(session.resolve(asked)), before, after)
+        return _comparison(session.git, before, after, _name(before), _name(after), scope, patch, own)
     now = session.capturer.take(message="", purpose=Purpose.SAFETY)
     survey = Survey(session, now, after)
     survey.look(diff.toward(session.git, now, after), None)
@@ -85,8 +86,16 @@ def describe(session: Session, asked: str) -> Shown:
     before, after = session.captures_of(full)
     comparison = None
     if before is not None:
-        comparison = _comparison(session.git, before, after, _name(before), _name(after), frozenset(), False)
+        own = _own(session, entry, before, after)
+        comparison = _comparison(session.git, before, after, _name(before), _name(after), frozenset(), False, own)
     return Shown(entry, after.record, comparison)
+
+
+def _own(session: Session, entry: Entry | None, before: StoredCapture, after: StoredCapture) -> list[Change]:
+    """The changes of a span; of an agent's turn those that are its own, which are what undo takes back."""
+    found = diff.changes(session.git, before, after)
+    own = None if entry is None or entry.agent is None else after.touched
+    return found if own is None else [change for change in found if change.path in own]
 
 
 def holdings(session: Session, asked: str, below: RelPath | None) -> dict[RelPath, Node]:
