@@ -392,6 +392,7 @@ class Workspace:
         from putback.ops import recover, restore
         from putback.ops.restore import Options, Restored
 
+        options = Options(scope, force, exact, merge)
         with self._session(name, asked) as session:
             interrupted = recover.inspect(session) is not None
             if interrupted and name != "restore":
@@ -402,7 +403,7 @@ class Workspace:
                 from putback.runs import unfinished
 
                 unfinished.check_closed(self._paths)
-            prepared = restore.prepare(session, find(session), Options(scope, force, exact, merge))
+            prepared = restore.prepare(session, find(session), options)
             if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared.plan)):
                 return Restored(prepared.plan)
             if interrupted:

@@ -4,8 +4,8 @@ The base is the file as the span left it, theirs as it was before the span, ours
 bits and kind are each judged by themselves. git merges texts, line by line and byte for byte; what it cannot merge
 without a conflict is not used at all, so no mark of a conflict is ever written.
 
-What a merge makes is stored before the plan is made; where nothing comes of the plan it is garbage. Not guaranteed:
-that two changes which do not touch the same lines mean something together.
+What a merge makes is stored before the plan is made; where nothing comes of the plan it is garbage. Not
+guaranteed: that two changes which do not touch the same lines mean something together.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from putback import seams
 from putback.errors import IntegrityError, StorageError
 from putback.fs import modes
 from putback.git.loose import LooseWriter
@@ -159,6 +160,7 @@ def _files(scratch: Path, contents: Iterable[bytes]) -> Iterator[list[bytes]]:
         for place, content in zip(places, contents, strict=True):
             with open(modes.create(place, os.O_WRONLY | os.O_TRUNC, mode), "wb") as file:
                 file.write(content)
+        seams.reach("restore.merging")
         yield [os.fsencode(place) for place in places]
     finally:
         for place in places:

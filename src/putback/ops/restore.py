@@ -56,10 +56,8 @@ class Target(msgspec.Struct, frozen=True):
     def policy(self, *, force: bool, merge: bool) -> Policy:
         """A snapshot overwrites and reports. A span refuses each path that changed since, unless told otherwise.
 
-        Raises UsageError where a snapshot is to be merged, or both ways are asked for.
+        Raises UsageError where a snapshot is to be merged.
         """
-        if force and merge:
-            raise UsageError("--merge keeps what was changed since and --force overwrites it; give one of the two")
         if self.recorded is None and self.explicit is None:
             if merge:
                 raise UsageError(
@@ -76,12 +74,17 @@ class Options(msgspec.Struct, frozen=True):
     """How a restore is done. `exact` also removes what no capture held before.
 
     `force` and `merge` are for spans, and say what becomes of paths that changed since: overwritten, or merged.
+    Both together raise UsageError.
     """
 
     scope: frozenset[RelPath] = frozenset()
     force: bool = False
     exact: bool = False
     merge: bool = False
+
+    def __post_init__(self) -> None:
+        if self.force and self.merge:
+            raise UsageError("--merge keeps what was changed since and --force overwrites it; give one of the two")
 
 
 class Restored(msgspec.Struct, frozen=True):
