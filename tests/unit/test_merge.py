@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies
 
+from crash.killing import scratch_files
+from putback import seams
 from putback.errors import IntegrityError, OverBudget, UsageError
 from putback.git.objectid import object_id
 from putback.ops import merge
@@ -200,6 +202,7 @@ def test_texts_are_merged_byte_for_byte_or_left_as_they_are(tree: Path, workspac
     assert {outcome.path for outcome in result.outcomes if outcome.status is Status.MERGED} == merged
     assert (result.merged, result.applied, result.failed) == (len(merged), len(merged), True)
     assert result.entry is not None and {one.path for one in result.entry.declined} == set(reasons(result))
+    assert not scratch_files(workspace.paths.store.root)
     # What was made is held like anything else that a capture holds.
     held = workspace.files(result.entry.after)
     assert {held[name.encode()].digest for name in merged} == {
@@ -270,6 +273,23 @@ def test_a_preview_says_what_would_be_merged_and_touches_nothing(tree: Path, wor
     # Whatever is written after the review makes it another plan.
     (tree / "b").write_bytes(edit(LINES, SPAN) + b"more\n")
     assert workspace.restore("@2..@1", merge=True, dry_run=True).plan.digest != shown.digest
+
+
+def test_what_git_reads_is_nobody_elses_to_read(tree: Path, workspace: Workspace) -> None:
+    conflict_free(tree, workspace)
+    found: list[dict[str, int]] = []
+
+    def observer(name: str) -> None:
+        if name == "restore.merging":
+            files = scratch_files(workspace.paths.store.root)
+            found.append({file.name: file.stat().st_mode & 0o777 for file in files})
+
+    seams.observe(observer)
+    try:
+        workspace.restore("@2..@1", merge=True)
+    finally:
+        seams.observe(None)
+    assert found == [dict.fromkeys(["merge-base", "merge-ours", "merge-theirs"], 0o600)] * 2
 
 
 def test_paths_bound_a_merge(tree: Path, workspace: Workspace) -> None:
