@@ -30,7 +30,8 @@ _SLOW = (
     *("unit/test_guards", "unit/test_worktree_provider", "unit/test_claims", "unit/test_bindings", "mcp/"),
     *("unit/test_turn_", "unit/test_staged", "unit/test_user_index", "unit/test_permissions", "unit/test_hook"),
     *("unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk", "unit/test_streams"),
-    *("unit/test_reclaim", "agents_real/"),
+    *("unit/test_reclaim", "unit/test_prune", "unit/test_automatic", "unit/test_forget", "unit/test_relocate"),
+    *("unit/test_check", "unit/test_merge", "unit/test_undo_turn", "unit/test_store_places", "agents_real/"),
 )
 
 

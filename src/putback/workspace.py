@@ -185,6 +185,7 @@ class Workspace:
         paths: Iterable[PathArgument] = (),
         exact: bool = False,
         force: bool = False,
+        merge: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Restored:
@@ -192,10 +193,11 @@ class Workspace:
 
         Whatever is about to be replaced or removed is captured first, so that `undo` can take this back. A
         snapshot overwrites and reports; it removes only what some capture held, with `exact` also what none did.
-        A span refuses each path that has changed since, unless `force`; a run is taken back by its documents, and
-        closed first where its supervisor was killed. `paths` bound what is touched; a path
+        A span refuses each path that has changed since; with `force` it is overwritten, with `merge` texts are
+        merged, so that what was changed since is kept, and what cannot be merged is refused. A run is taken back
+        by its documents, and closed first where its supervisor was killed. `paths` bound what is touched; a path
         that neither the captures nor the disk know raises UnsafePath. With `dry_run`, or where `confirm` answers
-        no, nothing is touched.
+        no, nothing is touched. Raises UsageError for both `force` and `merge`, or a snapshot to merge.
         """
         from putback.ops import compare
 
@@ -212,7 +214,7 @@ class Workspace:
 
             return restore.of_entry(session, run, self._paths.runs / run.id)
 
-        return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked)
+        return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked, merge=merge)
 
     def restore_documents(
         self,
@@ -221,6 +223,7 @@ class Workspace:
         insist: bool = False,
         paths: Iterable[PathArgument] = (),
         force: bool = False,
+        merge: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Restored:
@@ -237,7 +240,7 @@ class Workspace:
             documents = Evidence(Path(os.fsdecode(folder))).load()
             return restore.target(session, documents, insist=insist)
 
-        return self._restore("restore", target, self._scope(paths), False, force, dry_run, confirm)
+        return self._restore("restore", target, self._scope(paths), False, force, dry_run, confirm, merge=merge)
 
     @property
     def limits(self) -> Limits:
@@ -348,27 +351,32 @@ class Workspace:
         asked: str | None = None,
         *,
         force: bool = False,
+        merge: bool = False,
         dry_run: bool = False,
         confirm: Confirm | None = None,
     ) -> Restored:
         """Take back the newest entry that did something, again goes further back; or the entry that `asked` names.
 
-        Refuses each path that changed since, unless `force`; an exact-path turn is taken back whole, in the index
-        too, or not at all. Raises NothingToUndo, and UnknownStateError while an interrupted restore waits for
-        `recover`.
+        Refuses each path that changed since, unless `force` or `merge`, see `restore`; an exact-path turn is taken
+        back whole, in the index too, or not at all. Raises NothingToUndo, and UnknownStateError while an
+        interrupted restore waits for `recover`.
         """
         newest = self._turn_to_undo(asked)
         if newest is not None:
             from putback.turns import undo
 
-            return undo.undo(self.turns, newest, force=force, dry_run=dry_run, confirm=confirm)
-        return self._restore(
-            "undo", lambda session: _by_undo(session, asked), frozenset(), False, force, dry_run, confirm
-        )
+            return undo.undo(self.turns, newest, force=force, merge=merge, dry_run=dry_run, confirm=confirm)
 
-    def redo(self, *, force: bool = False, dry_run: bool = False, confirm: Confirm | None = None) -> Restored:
-        """Do again what `undo` took back last. Raises as `undo` does."""
-        return self._restore("redo", _by_redo, frozenset(), False, force, dry_run, confirm)
+        def target(session: Session) -> Target:
+            return _by_undo(session, asked)
+
+        return self._restore("undo", target, frozenset(), False, force, dry_run, confirm, merge=merge)
+
+    def redo(
+        self, *, force: bool = False, merge: bool = False, dry_run: bool = False, confirm: Confirm | None = None
+    ) -> Restored:
+        """Put back what `undo` changed last, as it was before. Raises as `undo` does."""
+        return self._restore("redo", _by_redo, frozenset(), False, force, dry_run, confirm, merge=merge)
 
     def interrupted(self) -> Interrupted | None:
         """The restore that was cut short and of which nobody has yet decided what should become; else None."""
@@ -408,10 +416,13 @@ class Workspace:
         dry_run: bool,
         confirm: Confirm | None,
         asked: str = "",
+        *,
+        merge: bool = False,
     ) -> Restored:
         from putback.ops import recover, restore
         from putback.ops.restore import Options, Restored
 
+        options = Options(scope, force, exact, merge)
         with self._session(name, asked) as session:
             interrupted = recover.inspect(session) is not None
             if interrupted and name != "restore":
@@ -422,7 +433,7 @@ class Workspace:
                 from putback.runs import unfinished
 
                 unfinished.check_closed(self._paths)
-            prepared = restore.prepare(session, find(session), Options(scope, force, exact))
+            prepared = restore.prepare(session, find(session), options)
             if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared.plan)):
                 return Restored(prepared.plan)
             if interrupted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ class History(RuleBasedStateMachine):
         self.snapshots: list[tuple[str, model.Held]] = []
         self.known: set[bytes] = set()
         self.done: list[model.Done] = []
-        self.undone: list[model.Done] = []
+        self.undone: list[tuple[model.Done, model.Done]] = []
 
     def teardown(self) -> None:
         shutil.rmtree(self.base)
@@ -203,27 +204,29 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshots)
     @rule()
     def undo(self) -> None:
-        self.shift(self.done, self.undone, self.ws.undo, back=True)
+        if not self.done:
+            with pytest.raises(NothingToUndo):
+                self.ws.undo()
+        elif taken := self.take_back(self.done[-1], self.ws.undo):
+            self.undone.append((self.done.pop(), taken))
 
     @precondition(lambda self: self.snapshots)
     @rule()
     def redo(self) -> None:
-        self.shift(self.undone, self.done, self.ws.redo, back=False)
-
-    def shift(self, source: list[model.Done], target: list[model.Done], act: object, *, back: bool) -> None:
-        if not source:
+        if not self.undone:
             with pytest.raises(NothingToUndo):
-                act()  # type: ignore[operator]
-            return
-        entry = source[-1]
+                self.ws.redo()
+        elif self.take_back(self.undone[-1][1], self.ws.redo):
+            self.done.append(self.undone.pop()[0])
+
+    def take_back(self, done: model.Done, act: Callable[[], Restored]) -> model.Done | None:
+        """Take back what was done; what that did, or None where it did nothing."""
         try:
-            expected = model.shift(self.tree, model.reverse(entry.applied) if back else entry.applied)
+            expected = model.shift(self.tree, model.reverse(done.applied))
         except model.Complicated:
-            return
-        result = act()  # type: ignore[operator]
-        self.compare(result, expected)
-        if expected.applied:
-            target.append(source.pop())
+            return None
+        self.compare(act(), expected)
+        return model.Done(expected.applied) if expected.applied else None
 
     def compare(self, result: Restored, expected: model.Outcome) -> None:
         note(f"plan: {result.plan.steps}\nleft: {result.plan.left}\nrefused: {result.plan.refused}")

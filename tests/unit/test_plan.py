@@ -22,7 +22,7 @@ DIRECTORY = Node(Kind.DIRECTORY, 0o755)
 CLOSED = Node(Kind.DIRECTORY, 0o500)
 LATER = "created since and never captured; --exact removes it"
 
-SPAN, SNAPSHOT, FORCED = Policy.REFUSE, Policy.OVERWRITE, Policy.FORCE
+SPAN, SNAPSHOT, FORCED, MERGING = Policy.REFUSE, Policy.OVERWRITE, Policy.FORCE, Policy.MERGE
 
 
 def change(path: str, before: Node | None, after: Node | None) -> Change:
@@ -37,6 +37,7 @@ def make(
     kept: Iterable[str] = (),
     hidden: Mapping[str, str] | None = None,
     inside: Mapping[str, list[str]] | None = None,
+    merged: Mapping[str, Node | str] | None = None,
 ) -> Plan:
     def raw(path: str) -> RelPath:
         return parse(path.encode())
@@ -50,6 +51,7 @@ def make(
             kept={raw(path): Declined.at(raw(path), reason=LATER, code="never_captured") for path in kept},
             hidden={raw(path): raw(first) for path, first in (hidden or {}).items()},
             inside={raw(path): [raw(each) for each in held] for path, held in (inside or {}).items()},
+            merged={raw(path): found for path, found in (merged or {}).items()},
         )
     )
 
@@ -110,6 +112,21 @@ ROWS = [
     Row("became a link since", NEW, OLD, "refused drift", (SPAN,), (LINK,)),
     Row("became a directory since", NEW, OLD, "refused drift", (SPAN,), (DIRECTORY,)),
     Row("became an empty directory since", NEW, OLD, "restore", (SNAPSHOT, FORCED), (DIRECTORY,)),
+    # Where merging is asked for, only what changed since is merged; the rest is as in any span.
+    Row("not changed since", NEW, OLD, "restore", (MERGING,), options={"merged": {"p": OTHER}}),
+    Row("put back by somebody", NEW, OLD, "settled skipped", (MERGING,), (OLD,), {"merged": {"p": OTHER}}),
+    Row("not mergeable", NEW, OLD, "refused drift", (MERGING,), (OTHER,), {"merged": {"p": "why"}}),
+    Row("nothing known of a merge", NEW, OLD, "refused drift", (MERGING,), (OTHER,)),
+    Row("merged to what is there", NEW, OLD, "settled skipped", (MERGING,), (OTHER,), {"merged": {"p": OTHER}}),
+    Row(
+        "held by nobody",
+        NEW,
+        OLD,
+        "refused not_covered",
+        (MERGING,),
+        (OTHER,),
+        {"merged": {"p": RUNNABLE}, "unheld": {"p": "a pipe"}},
+    ),
     # What cannot be held is not touched, whatever the policy and however it would have ended.
     Row("a pipe in its place", NEW, OLD, "refused not_covered", options={"unheld": {"p": "a pipe"}}),
     Row("a pipe to remove", NEW, None, "refused not_covered", found=(None,), options={"unheld": {"p": "a pipe"}}),
@@ -145,6 +162,15 @@ def test_one_path(row: Row, policy: Policy) -> None:
 def test_drift_names_both_digests() -> None:
     (refused,) = make(change("p", NEW, OLD), policy=SPAN, now={"p": OTHER}).refused
     assert NEW.digest[:12] in refused.reason and OTHER.digest[:12] in refused.reason
+
+
+def test_a_merge_goes_to_what_was_made_of_it_or_says_why_there_is_none() -> None:
+    changes = [change("a", NEW, OLD), change("b", NEW, OLD)]
+    made = make(*changes, policy=MERGING, now=dict.fromkeys("ab", OTHER), merged={"a": RUNNABLE, "b": "why"})
+    (step,), (refused,) = made.steps, made.refused
+    assert (step.path, step.action, step.now, step.goal) == ("a", Action.MERGE, OTHER, RUNNABLE)
+    assert NEW.digest[:12] in refused.reason and OTHER.digest[:12] in refused.reason
+    assert refused.path == "b" and refused.reason.endswith("; not merged: why")
 
 
 @pytest.mark.parametrize(("before", "now"), [(None, OTHER), (NEW, None)])

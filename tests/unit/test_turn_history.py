@@ -52,6 +52,9 @@ def test_undo_of_a_turn_is_its_application(turning: Turning, sealed: TurnCapture
         with pytest.raises(UsageError, match="goes back exactly or not at all, so it cannot be forced") as caught:
             workspace.undo(force=True)
         assert f"putback restore {sealed.id[:12]} --force" in (caught.value.hint or "")
+        with pytest.raises(UsageError, match="goes back exactly or not at all, so it cannot be merged") as caught:
+            workspace.undo(merge=True)
+        assert f"putback restore {sealed.id[:12]} --merge" in (caught.value.hint or "")
         plan = workspace.undo(dry_run=True).plan
         assert {step.path: (str(step.action), step.note) for step in plan.steps} == {
             "a": ("restore", "in the index, too"),

@@ -25,6 +25,13 @@ def options(function: F) -> F:
     return click.option("--dry-run", "-n", is_flag=True, help="Show the plan and change nothing.")(with_yes)
 
 
+def changed_since(function: F) -> F:
+    """The options `--merge` and `--force`."""
+    with_force = click.option("--force", is_flag=True, help="Overwrite paths that changed since, too.")(function)
+    words = "Merge paths that changed since, and keep what changed."
+    return click.option("--merge", is_flag=True, help=words)(with_force)
+
+
 def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: bool) -> int:
     """Run a restore of some kind and return the exit code."""
     answer = _Answer(here, yes)

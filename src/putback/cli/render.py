@@ -159,6 +159,8 @@ def restored(item: Restored, *, everything: bool) -> Iterator[str]:
         yield "an earlier restore that was interrupted is given up for this one; `putback list` has it"
     bad = sum(one.status in _BAD for one in item.outcomes)
     summary = f"{count(item.applied, 'path')} put back"
+    if item.merged:
+        summary += f", {item.merged} of them merged"
     if bad:
         summary += f", {bad} not"
     if item.entry is not None:

@@ -39,6 +39,14 @@ Offset = Annotated[int, Meta(ge=0, description="Where the page begins: next_offs
 Exact = Annotated[bool, Meta(description="Also remove files that no capture held before (snapshots only)")]
 Force = Annotated[bool, Meta(description="Overwrite paths that changed since, too (runs, restores and ranges)")]
 
+Merge = Annotated[
+    bool,
+    Meta(
+        description="Merge text files that changed since, so that what changed is kept; what cannot be merged is "
+        "refused (runs, turns, restores and ranges; not with force)"
+    ),
+]
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the arguments of every tool."""
@@ -90,6 +98,7 @@ class Plan(Request, frozen=True, kw_only=True, forbid_unknown_fields=True):
     paths_b64: PathsB64 = ()
     exact: Exact = False
     force: Force = False
+    merge: Merge = False
     limit: Limit = 100
     offset: Offset = 0
 
@@ -105,6 +114,7 @@ class Apply(Request, frozen=True, kw_only=True, forbid_unknown_fields=True):
     paths_b64: PathsB64 = ()
     exact: Exact = False
     force: Force = False
+    merge: Merge = False
     limit: Limit = 100
 
 

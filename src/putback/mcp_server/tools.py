@@ -99,7 +99,12 @@ def _diff(workspace: Workspace, asked: requests.Diff) -> results.Differs:
 def _plan(workspace: Workspace, asked: requests.Plan) -> results.Planned:
     _check_known(workspace)
     made = workspace.restore(
-        asked.id, paths=_paths(workspace, asked), exact=asked.exact, force=asked.force, dry_run=True
+        asked.id,
+        paths=_paths(workspace, asked),
+        exact=asked.exact,
+        force=asked.force,
+        merge=asked.merge,
+        dry_run=True,
     )
     return answers.planned(made.plan, workspace.root, asked)
 
@@ -111,7 +116,12 @@ def _apply(workspace: Workspace, asked: requests.Apply) -> results.Applied:
 
     _check_known(workspace)
     done = workspace.restore(
-        asked.id, paths=_paths(workspace, asked), exact=asked.exact, force=asked.force, confirm=confirm
+        asked.id,
+        paths=_paths(workspace, asked),
+        exact=asked.exact,
+        force=asked.force,
+        merge=asked.merge,
+        confirm=confirm,
     )
     # A plan without steps is carried out without being asked about.
     _check_reviewed(done.plan, asked.digest)
@@ -121,7 +131,7 @@ def _apply(workspace: Workspace, asked: requests.Apply) -> results.Applied:
         kind = RefusedError if all(one.status is Status.REFUSED for one in bad) else FailedError
         raise kind(
             f"nothing was put back, {len(bad)} paths refused or failed: {some}",
-            hint="snapshot_restore_plan lists them all; force takes paths that changed since, too",
+            hint="snapshot_restore_plan lists them all; merge keeps what changed since, force overwrites it",
         )
     return answers.applied(done, asked.limit)
 

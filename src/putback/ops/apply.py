@@ -32,7 +32,12 @@ from putback.records.change import Kind, Node
 from putback.records.plan import Action, Outcome, Plan, Status, Step
 
 OWNER_ALL = 0o700
-DONE = {Action.RESTORE: Status.RESTORED, Action.RECREATE: Status.RECREATED, Action.REMOVE: Status.REMOVED}
+DONE = {
+    Action.RESTORE: Status.RESTORED,
+    Action.RECREATE: Status.RECREATED,
+    Action.REMOVE: Status.REMOVED,
+    Action.MERGE: Status.MERGED,
+}
 
 Look = tuple[int, ...] | None
 

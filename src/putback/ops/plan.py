@@ -14,6 +14,8 @@ from putback.paths import RelPath, parents, text, within
 from putback.records.change import Change, Kind, Node
 from putback.records.plan import Action, Declined, Outcome, Plan, Policy, Status, Step
 
+KEPT = "what was changed since is kept"
+
 
 class Wanted(msgspec.Struct, frozen=True):
     """What a plan is made from.
@@ -22,7 +24,8 @@ class Wanted(msgspec.Struct, frozen=True):
     is what the safety capture found, for paths where that is not what the record says. `unheld` maps paths where
     something stands that no capture can hold to the reason. `kept` maps paths that may not be removed to the
     reason why they are left. Of the directories that must give way to something else, `hidden` has those with
-    something in them that no capture holds, and `inside` what the safety capture holds in each.
+    something in them that no capture holds, and `inside` what the safety capture holds in each. `merged` has, for
+    paths that changed since, what a merge makes of them, or why none can be made.
     """
 
     changes: Sequence[Change]
@@ -32,6 +35,7 @@ class Wanted(msgspec.Struct, frozen=True):
     kept: Mapping[RelPath, Declined]
     hidden: Mapping[RelPath, RelPath]
     inside: Mapping[RelPath, Sequence[RelPath]]
+    merged: Mapping[RelPath, Node | str] = {}
 
 
 def make(wanted: Wanted) -> Plan:
@@ -50,8 +54,15 @@ def make(wanted: Wanted) -> Plan:
         elif now == goal:
             status = Status.ABSENT if goal is None else Status.SKIPPED
             settled.append(Outcome.at(path, status=status, reason="already as it should be"))
-        elif wanted.policy is Policy.REFUSE and now != change.before:
-            refused.append(Declined.at(path, reason=drift(change.before, now), code="drift"))
+        elif wanted.policy in (Policy.REFUSE, Policy.MERGE) and now != change.before:
+            merged = wanted.merged.get(path)
+            if not isinstance(merged, Node):
+                why = "" if merged is None else f"; not merged: {merged}"
+                refused.append(Declined.at(path, reason=drift(change.before, now) + why, code="drift"))
+            elif merged == now:
+                settled.append(Outcome.at(path, status=Status.SKIPPED, reason="what it would take back is gone"))
+            else:
+                steps.append(Step.at(path, action=Action.MERGE, now=now, goal=merged, note=KEPT))
         elif goal is None and path in wanted.kept and not within(path, in_the_way):
             left.append(wanted.kept[path])
         elif _blocked(now, goal) and path in wanted.hidden:

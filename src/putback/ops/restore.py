@@ -14,10 +14,10 @@ from contextlib import suppress
 import msgspec
 
 from putback import paths, seams
-from putback.errors import Cancelled, IntegrityError, StorageError
+from putback.errors import Cancelled, IntegrityError, StorageError, UsageError
 from putback.fs.journal import Journal
 from putback.fs.place import is_file
-from putback.ops import diff, plan
+from putback.ops import diff, merge, plan
 from putback.ops.apply import Applier
 from putback.ops.follow import Followed, follow
 from putback.ops.held import held_before
@@ -53,19 +53,38 @@ class Target(msgspec.Struct, frozen=True):
     explicit: tuple[Change, ...] | None = None
     refused: tuple[Declined, ...] = ()
 
-    def policy(self, *, force: bool) -> Policy:
-        """A snapshot overwrites and reports. A span refuses each path that changed since, unless `force`."""
+    def policy(self, *, force: bool, merge: bool) -> Policy:
+        """A snapshot overwrites and reports. A span refuses each path that changed since, unless told otherwise.
+
+        Raises UsageError where a snapshot is to be merged.
+        """
         if self.recorded is None and self.explicit is None:
+            if merge:
+                raise UsageError(
+                    "a snapshot is put back as it was, so there is nothing to merge",
+                    hint="--merge is for what a run, a turn, a restore or A..B did",
+                )
             return Policy.OVERWRITE
+        if merge:
+            return Policy.MERGE
         return Policy.FORCE if force else Policy.REFUSE
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How a restore is done. `force` is for spans; `exact` also removes what no capture held before."""
+    """How a restore is done. `exact` also removes what no capture held before.
+
+    `force` and `merge` are for spans, and say what becomes of paths that changed since: overwritten, or merged.
+    Both together raise UsageError.
+    """
 
     scope: frozenset[RelPath] = frozenset()
     force: bool = False
     exact: bool = False
+    merge: bool = False
+
+    def __post_init__(self) -> None:
+        if self.force and self.merge:
+            raise UsageError("--merge keeps what was changed since and --force overwrites it; give one of the two")
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -86,6 +105,11 @@ class Restored(msgspec.Struct, frozen=True):
         return sum(outcome.status.applied for outcome in self.outcomes)
 
     @property
+    def merged(self) -> int:
+        """How many of them went back by a merge."""
+        return sum(outcome.status is Status.MERGED for outcome in self.outcomes)
+
+    @property
     def failed(self) -> bool:
         """Whether any path was refused or failed."""
         return any(outcome.status in (Status.REFUSED, Status.FAILED) for outcome in self.outcomes)
@@ -101,7 +125,11 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 def prepare(session: Session, target: Target, options: Options) -> Prepared:
-    """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace."""
+    """Capture the workspace as it is now and plan the restore. Writes nothing to the workspace.
+
+    Raises UsageError where the options do not fit the target, and what a capture raises.
+    """
+    policy = target.policy(force=options.force, merge=options.merge)
     session.capturer.intake.seen = {}
     state = session.capturer.take(message="", purpose=Purpose.SAFETY)
     wanted = _wanted(session, target, options, state)
@@ -114,11 +142,12 @@ def prepare(session: Session, target: Target, options: Options) -> Prepared:
         Wanted(
             changes=wanted,
             now=survey.found,
-            policy=target.policy(force=options.force),
+            policy=policy,
             unheld=survey.unheld,
             kept=_kept(session, target, options, state, wanted),
             hidden=hidden,
             inside=inside,
+            merged=merge.merged(session, wanted, survey) if policy is Policy.MERGE else {},
         )
     )
     refused = (item for item in target.refused if not options.scope or paths.within(item.name, options.scope))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from putback.errors import NothingToUndo
 from putback.ops.restore import Target
 from putback.ops.session import Session, check_contents
@@ -30,9 +32,20 @@ def redo_target(session: Session) -> Target:
             f"turn {entry.short_id} was taken back in the index, too, which redo does not write",
             hint=f"`putback restore {entry.after[:12]}` puts the files back as the turn left them",
         )
-    before, after = session.capture(entry.before), session.capture(entry.after)
     message = f"redo of {entry.short_id}: {entry.message}"
-    return Target(goal=after, recorded=before, of=entry.id, cause=Cause.REDO, message=message, only=after.touched)
+    target = span_target(session, _undo_of(session, entry), Cause.REDO, message)
+    return msgspec.structs.replace(target, of=entry.id)
+
+
+def _undo_of(session: Session, entry: Entry) -> Entry:
+    """The restore that took an entry back last.
+
+    Redo takes back what that did, which is not always what the entry had done: paths may have been refused,
+    merged, or overwritten by force.
+    """
+    restores = (name for name in session.history.names() if name.kind is EntryKind.RESTORE)
+    found = (session.history.read(name) for name in restores)
+    return next(one for one in found if one.cause is Cause.UNDO and one.of == entry.id and one.changed)
 
 
 def span_target(session: Session, entry: Entry, cause: Cause, message: str) -> Target:

@@ -19,12 +19,14 @@ class Action(enum.StrEnum):
     RESTORE = "restore"
     RECREATE = "recreate"
     REMOVE = "remove"
+    MERGE = "merge"
 
 
 class Policy(enum.StrEnum):
     """What happens to a path that is no longer what the record says it was."""
 
     REFUSE = "refuse"
+    MERGE = "merge"
     OVERWRITE = "overwrite"
     FORCE = "force"
 
@@ -33,7 +35,7 @@ class Step(AtPath, frozen=True, omit_defaults=True, kw_only=True):
     """`now` is what is at the path, `goal` what the step makes of it; None means absent.
 
     What is there, the safety capture says or, in a plan made from a run's documents alone, these do. The applier
-    refuses the step where it finds anything but `now`.
+    refuses the step where it finds anything but `now`. What a merge makes is in the store before the plan is made.
     """
 
     action: Action

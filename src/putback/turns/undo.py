@@ -16,13 +16,23 @@ from putback.turns.catalog import Turns
 
 
 def undo(
-    turns: Turns, entry: Entry, *, force: bool, dry_run: bool, confirm: Callable[[Plan], bool] | None
+    turns: Turns,
+    entry: Entry,
+    *,
+    force: bool,
+    merge: bool,
+    dry_run: bool,
+    confirm: Callable[[Plan], bool] | None,
 ) -> Restored:
-    """Take back the turn that `entry` records. Raises what `Turns.apply` raises, and UsageError with `force`."""
-    if force:
+    """Take back the turn that `entry` records.
+
+    Raises what `Turns.apply` raises, and UsageError with `force` or `merge`.
+    """
+    if force or merge:
+        what, how = ("forced", "--force") if force else ("merged", "--merge")
         raise UsageError(
-            f"turn {entry.short_id} goes back exactly or not at all, so it cannot be forced",
-            hint=f"`putback restore {entry.short_id} --force` puts its files back, and leaves the index alone",
+            f"turn {entry.short_id} goes back exactly or not at all, so it cannot be {what}",
+            hint=f"`putback restore {entry.short_id} {how}` puts its files back, and leaves the index alone",
         )
     try:
         bound = turns.binding(entry.of)

@@ -8,17 +8,17 @@ from putback.cli import call, putting
 
 
 @click.command(epilog="\b\nExample:\n  putback redo --dry-run")
-@click.option("--force", is_flag=True, help="Overwrite paths that changed since, too.")
+@putting.changed_since
 @putting.options
 @call.command
-def command(here: call.Call, force: bool, dry_run: bool, yes: bool) -> int:
+def command(here: call.Call, merge: bool, force: bool, dry_run: bool, yes: bool) -> int:
     """Do again what undo took back last.
 
-    A path that changed since is refused, and both states are named.
+    A path that changed since is refused, and both states are named; --merge and --force are as for undo.
     """
     return putting.back(
         here,
-        lambda confirm: here.workspace.redo(force=force, dry_run=dry_run, confirm=confirm),
+        lambda confirm: here.workspace.redo(force=force, merge=merge, dry_run=dry_run, confirm=confirm),
         dry_run=dry_run,
         yes=yes,
     )
