@@ -299,6 +299,8 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
     root = printable(str(item.root).encode("utf-8", "surrogateescape"))
     if item.last is None:
         yield f"not protected: {root} was never captured; `putback snapshot` takes the first capture"
+        for old in item.moved_from:
+            yield f"  moved?    if this was at {printable(old)}, `putback relocate OLD` attaches its history"
     else:
         since = ago(now - item.last.created_ns / 1e9)
         yield f"protected: {root}"

@@ -76,7 +76,11 @@ def of_entry(session: Session, entry: Entry, folder: Path) -> Target:
     started = documents.ledger.started if documents.ledger is not None else None
     if started is not None and started.run != entry.id:
         raise IntegrityError(f"the documents of {entry.short_id} are those of another run; nothing was touched")
-    return target(session, documents, insist=False)
+    # The history is what says that the run is this workspace's; where that was before, its documents may say.
+    agreed = root_of(documents.receipt, documents.ledger, documents.manifest)
+    known = session.where.identity()
+    moved = isinstance(agreed, Agreed) and known is not None and agreed.root in known.former
+    return target(session, documents, insist=moved)
 
 
 def target(session: Session, documents: Documents, *, insist: bool) -> Target:

@@ -34,10 +34,10 @@ def command(here: call.Call, paths: tuple[str, ...], dry_run: bool, yes: bool) -
             here.watch.close()
             for line in _would(found):
                 click.echo(line)
-        if dry_run or not (here.interactive and here.ask("Purge this for good?")):
+        if dry_run or not found.captures or not (here.interactive and here.ask("Purge this for good?")):
             if here.json:
                 jsonout.write(_result(found))
-            if dry_run:
+            if dry_run or not found.captures:
                 return DONE
             silent = not here.interactive
             here.note(
@@ -73,6 +73,9 @@ def _counts(item: Forgotten) -> str:
 
 
 def _would(item: Forgotten) -> Iterator[str]:
+    if not item.captures:
+        yield "no capture holds that any more"
+        return
     for at in item.paths:
         yield f"would purge {render.path(at)}"
     yield f"from {_counts(item)}"
