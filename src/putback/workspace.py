@@ -11,14 +11,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from putback import config
-from putback.errors import NothingToUndo, PutbackError, StorageError, UnknownId, UnsafePath, UnsuitableRoot
+from putback.errors import (
+    LockedError,
+    NothingToUndo,
+    PutbackError,
+    StorageError,
+    UnknownId,
+    UnsafePath,
+    UnsuitableRoot,
+)
 from putback.git import command, user_repo
 from putback.opening import session
 from putback.paths import RelPath, from_argument, quote
@@ -455,6 +463,12 @@ class Workspace:
     def _session(
         self, name: str, asked: str = "", *, create: bool = False, contents: bool = True
     ) -> AbstractContextManager[Session]:
+        if self._paths.purge.exists() and name != "status":
+            from putback.upkeep import forget
+
+            # Whoever began that was killed, or others were at work; it is no reason to fail now.
+            with suppress(LockedError):
+                forget.purge(self.upkeep)
         return session(self._paths, self._settings, self._progress, name, asked, create=create, contents=contents)
 
 

@@ -11,10 +11,12 @@ mode that no file of ours has.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
-from putback.git.objectid import object_id
+from putback.git.objectid import OID_BYTES, object_id
 
 # Keyed by the mode field of a record, so that the field needs no decoding.
 TREE_TEXT = b"40000 "
@@ -77,6 +79,16 @@ def build_trees(entries: Entries) -> Trees:
     root, data = stack[0].close()
     objects[root] = data
     return Trees(root, list(objects.items()), stack[0].cache_entry(root))
+
+
+def items_of(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """The mode (as text), the name and the raw id of everything in a tree, out of its content."""
+    start = 0
+    while start < len(data):
+        end = data.index(0, start)
+        mode, _, name = data[start:end].partition(b" ")
+        start = end + 1 + OID_BYTES
+        yield mode, name, data[end + 1 : start]
 
 
 def _enter(stack: list[_Directory], old: bytes, new: bytes, entries: Entries, objects: dict[bytes, bytes]) -> None:

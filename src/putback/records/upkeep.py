@@ -10,13 +10,17 @@ from putback.records.retention import Judged
 
 class Reclaimed(Strict, frozen=True, kw_only=True):
     """Sizes of the whole store in bytes on disk. `waiting` says that something is left for the next time, because
-    other processes were at work."""
+    other processes were at work, or there was no room. `unreadable` counts objects that are needed and damaged or
+    missing: while there are any nothing is dropped that was not to be purged. `still_needed` are ids that were to
+    be purged and were not, because captures or indexes name them."""
 
     bytes_before: int
     bytes_after: int
     objects_dropped: int = 0
     leftovers_removed: int = 0
     waiting: bool = False
+    unreadable: int = 0
+    still_needed: tuple[str, ...] = ()
 
 
 class Pruned(Strict, frozen=True, kw_only=True):

@@ -99,6 +99,14 @@ def purging(where: WorkspacePaths) -> frozenset[str]:
     return frozenset(_read_lines(where.purge))
 
 
+def purged(where: WorkspacePaths) -> None:
+    """They are off the disk. Raises StorageError."""
+    try:
+        where.purge.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write the store: {error.strerror}") from error
+
+
 def _finish(where: WorkspacePaths, git: Git, plan: Exchange) -> None:
     place = where.exchange
     moved = _take_over(where, git, plan) if plan.moved else None

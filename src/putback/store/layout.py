@@ -108,6 +108,11 @@ class Store(msgspec.Struct, frozen=True):
         return self.root / "lock"
 
     @property
+    def upkeep(self) -> Path:
+        """Where reclaiming keeps its lock and its temporary files; whatever else lies here is garbage."""
+        return self.root / "upkeep"
+
+    @property
     def claims(self) -> Path:
         """Which work trees belong to whom, for all workspaces together."""
         return self.root / "claims"

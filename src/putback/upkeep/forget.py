@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from putback import paths
+from putback import paths, seams
 from putback.errors import FailedError, LockedError, OutOfOrder, UsageError
 from putback.git import refs
 from putback.git.objectid import Kind, deflate, object_id
@@ -31,7 +31,7 @@ from putback.records.capture import Reason
 from putback.records.document import AtPath
 from putback.records.exchange import Exchange
 from putback.records.history import Entry, EntryKind
-from putback.records.upkeep import Forgotten
+from putback.records.upkeep import Forgotten, Reclaimed
 from putback.runs import unfinished
 from putback.store import exchange
 from putback.store.exchange import Staged
@@ -50,19 +50,35 @@ def forget(upkeep: Upkeep, chosen: frozenset[RelPath], *, dry_run: bool) -> Forg
     with session(upkeep.where, upkeep.settings, upkeep.progress, "forget") as opened:
         _check_quiet(opened)
         done = _exchange(opened, minimal(chosen), dry_run=dry_run)
-        waiting = exchange.purging(upkeep.where)
-        if dry_run or not waiting:
-            return done
-        held = elsewhere.find(opened, waiting)
-    done = msgspec.structs.replace(done, elsewhere=held.places)
+    if dry_run:
+        return done
+    reclaimed = purge(upkeep)
+    if reclaimed is None:
+        return done
+    held: tuple[str, ...] = ()
+    if reclaimed.still_needed:
+        with session(upkeep.where, upkeep.settings, upkeep.progress, "forget") as opened:
+            held = elsewhere.places(opened, frozenset(reclaimed.still_needed))
+    return msgspec.structs.replace(done, elsewhere=held, reclaimed=reclaimed)
+
+
+def purge(upkeep: Upkeep) -> Reclaimed | None:
+    """Take what was forgotten off the disk, unless that is done already; also after a process that was killed.
+
+    The caller holds no lock. Raises LockedError where others do not let go of it.
+    """
+    waiting = exchange.purging(upkeep.where)
+    if not waiting:
+        return None
     try:
-        reclaimed = upkeep.reclaim(purge=waiting - held.contents)
+        reclaimed = upkeep.reclaim(purge=waiting)
     except LockedError as error:
         error.message = f"forgotten, but the bytes are still on the disk: {error.message}"
-        error.hint = "run the command again when nobody else is at work on the store"
+        error.hint = "the next command tries again; or run `putback forget` again when nobody else is at work"
         raise
-    upkeep.where.purge.unlink(missing_ok=True)
-    return msgspec.structs.replace(done, reclaimed=reclaimed)
+    seams.reach("forget.purged")
+    exchange.purged(upkeep.where)
+    return reclaimed
 
 
 def _check_quiet(opened: Session) -> None:
