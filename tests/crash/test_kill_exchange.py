@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from crash.killing import World, every_entry_restores, fsck, kill_at, reached, representative, scratch_files
 from putback.records.history import Entry
 from putback.workspace import Workspace

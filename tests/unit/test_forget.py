@@ -1,4 +1,4 @@
-"""Forgetting: nothing of a path's content is left in the store, every id still resolves, restores leave it alone."""
+"""Forgetting: nothing of a path's content is left in the store, every id resolves, restores leave it alone."""
 
 from __future__ import annotations
 

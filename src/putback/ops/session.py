@@ -122,10 +122,6 @@ def open_session(
     IntegrityError.
     """
     root = stack.enter_context(Root(where.root, store_inside(Path(os.fsdecode(where.root)), where.store.root)))
-    if where.exchange.exists():
-        from putback.store import exchange  # hardly ever needed
-
-        exchange.settle(where, bound.on(where.store.git_dir))
     reader = stack.enter_context(ObjectReader(bound))
     opened = user_repo.open_at(bound, where.root)
     repository, warnings = (None, (opened,)) if isinstance(opened, str) else (opened, ())

@@ -13,8 +13,8 @@ from putback.store.layout import WorkspaceFile, WorkspacePaths, known_workspaces
 def candidates(where: WorkspacePaths) -> list[bytes]:
     """The roots of vanished workspaces which the directory at `where` may have been, the likeliest first.
 
-    First those that were this very directory, by device and inode; then those of the same name, the newest first. A
-    root that is still there as the directory that was captured is none: what looks like it is a copy.
+    First those that were this very directory, by device and inode; then those of the same name, the newest first.
+    A root that is still there as the directory that was captured is none: what looks like it is a copy.
     """
     here = os.lstat(where.root)
     found: list[tuple[bool, int, bytes]] = []
@@ -33,9 +33,9 @@ def candidates(where: WorkspacePaths) -> list[bytes]:
 
 
 def is_there(record: WorkspaceFile) -> bool:
-    """Whether the directory that was captured still stands at its path. Raises ValueError for a record without one.
+    """Whether the directory that was captured still stands at its path; a symbolic link there is not it.
 
-    A symbolic link in its place is not it.
+    Raises IntegrityError for a record without a path.
     """
     try:
         found = os.lstat(record.path)

@@ -140,8 +140,9 @@ def resolve(
             hint="`putback list` shows the ids of this workspace",
         )
     kept = aliases or {}
-    known = (*(name.id for name in names), *captures, *kept)
-    found = {kept.get(oid, oid) for oid in known if oid.startswith(asked)}
+    known = {*(name.id for name in names), *captures}
+    found = {oid for oid in known if oid.startswith(asked)}
+    found |= {new for old, new in kept.items() if old.startswith(asked) and new in known}
     if not found:
         raise UnknownId(f"unknown id {asked!r}", hint="`putback list` shows the ids of this workspace")
     if len(found) > 1:

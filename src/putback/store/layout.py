@@ -58,13 +58,20 @@ class WorkspaceFile(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> bytes:
-        """The root. Raises ValueError where the record holds no path."""
-        return base64.b64decode(self.root_b64, validate=True)
+        """The root. Raises IntegrityError where the record holds no path."""
+        return _decode(self.root_b64)
 
     @property
     def former(self) -> frozenset[bytes]:
-        """The roots at which the workspace was before. Raises ValueError as `path` does."""
-        return frozenset(base64.b64decode(each, validate=True) for each in self.former_b64)
+        """The roots at which the workspace was before. Raises IntegrityError as `path` does."""
+        return frozenset(map(_decode, self.former_b64))
+
+
+def _decode(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise IntegrityError(f"no path in a workspace record: {encoded!r}") from error
 
 
 def default_store() -> Path:
@@ -350,7 +357,7 @@ def known_workspaces(store: Store) -> list[WorkspacePaths]:
     found: list[WorkspacePaths] = []
     with suppress(FileNotFoundError):
         for folder in sorted((store.root / "workspaces").iterdir()):
-            with suppress(IntegrityError, ValueError):
+            with suppress(IntegrityError, StorageError):
                 record = WorkspacePaths(store, folder, b"").identity()
                 if record is not None:
                     found.append(WorkspacePaths(store, folder, record.path))

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from putback import paths, seams
-from putback.errors import FailedError, LockedError, OutOfOrder, UsageError
+from putback.errors import FailedError, IntegrityError, LockedError, OutOfOrder, UsageError
 from putback.git import refs
 from putback.git.objectid import Kind, deflate, object_id
 from putback.git.packs import PackWriter
@@ -176,7 +176,10 @@ def _entries(opened: Session, captures: dict[str, Rewritten]) -> Iterator[tuple[
 def _open_turns(where: WorkspacePaths, ids: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     """The records of turns of coding agents that are open and began with a rewritten capture."""
     for path in where.agents.glob("*.open") if where.agents.is_dir() else ():
-        record = document.decode(path.read_bytes(), OpenTurn, f"open turn {str(path)!r}")
+        try:
+            record = document.decode(path.read_bytes(), OpenTurn, f"open turn {str(path)!r}")
+        except (IntegrityError, FileNotFoundError):
+            continue  # nobody can end it, or it has just been ended
         if record.before in ids:
             yield path.name, document.encode(msgspec.structs.replace(record, before=ids[record.before])) + b"\n"
 
