@@ -89,6 +89,7 @@ def settle(where: WorkspacePaths, git: Git) -> None:
             refs.release_present(git, where.name, _read_lines(place / _ANCHORING))
         else:
             _finish(where, git, plan)
+        seams.reach("exchange.closed")
         shutil.rmtree(place)
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
