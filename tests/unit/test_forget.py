@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import zlib
 from pathlib import Path
 
 import pytest
@@ -26,20 +24,11 @@ from putback.upkeep.rewrite import Rewriter, minimal
 from putback.workspace import Workspace
 from support.agents import Agent
 from support.hermetic import OpenWorkspace, make_repository, unmoved
+from support.stores import bytes_of
 from support.trees import Dir, create, destroy, read_back, same
 from support.turns import Turning
 
 SECRET = b"hunter2-hunter2-hunter2"
-
-
-def bytes_of(store: Path) -> bytes:
-    """Everything in a store: its files as they are, and its objects as their contents."""
-    whole = [path.read_bytes() for path in store.rglob("*") if path.is_file()]
-    whole += [zlib.decompress(path.read_bytes()) for path in store.glob("**/objects/[0-9a-f][0-9a-f]/*")]
-    for git_dir in (store / "objects.git", *store.glob("workspaces/*/digests/trees.git")):
-        batch = ["git", f"--git-dir={git_dir}", "cat-file", "--batch-all-objects", "--batch"]
-        whole.append(subprocess.run(batch, capture_output=True, check=True).stdout)
-    return b"\n".join(whole)
 
 
 def paths_of(workspace: Workspace, *names: str) -> frozenset[RelPath]:
