@@ -19,6 +19,7 @@ import msgspec
 
 from putback import config
 from putback.errors import (
+    IntegrityError,
     LockedError,
     NothingToUndo,
     PutbackError,
@@ -466,8 +467,8 @@ class Workspace:
         if self._paths.purge.exists() and name != "status":
             from putback.upkeep import forget
 
-            # Whoever began that was killed, or others were at work; it is no reason to fail now.
-            with suppress(LockedError):
+            # Whoever began that was killed, or others were at work. `status` tells of it; nothing fails for it.
+            with suppress(LockedError, StorageError, IntegrityError):
                 forget.purge(self.upkeep)
         return session(self._paths, self._settings, self._progress, name, asked, create=create, contents=contents)
 

@@ -249,7 +249,8 @@ def test_whoever_keeps_the_store_busy_is_waited_for_by_the_next_command(
     ):
         workspace.upkeep.forget(paths_of(workspace, ".env"))
     assert caught.value.message.startswith("forgotten, but the bytes are still on the disk")
-    assert SECRET in bytes_of(store) and forgotten(workspace, "@1") == [".env"]
+    assert SECRET in bytes_of(store) and workspace.status().purging
+    assert forgotten(workspace, "@1") == [".env"]
     assert SECRET not in bytes_of(store)
 
 

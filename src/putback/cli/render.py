@@ -314,6 +314,9 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield click.style(f"  damaged   {words(fault)}", fg="red")
     if item.replaced:
         yield "  note      the directory is not the one that was captured: it was replaced at this path"
+    if item.purging:
+        note = "what was forgotten may still be on the disk: `putback forget` was cut short"
+        yield click.style(f"  note      {note}; the next command goes on with it", fg="yellow")
     if item.interrupted is not None:
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"

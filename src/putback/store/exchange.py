@@ -50,13 +50,13 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carry_out(where: WorkspacePaths, git: Git, plan: Exchange, staged: Staged) -> None:
-    """Exchange. The objects of the captures that come are in the store. Raises StorageError.
+    """Exchange. The objects of the captures that come are in the store; nothing is left of an earlier exchange, for
+    opening a session sees to that. Raises StorageError.
 
     What it raises before the plan is on disk leaves everything as it was; later on, `settle` goes on.
     """
     place = where.exchange
     try:
-        settle(where, git)
         modes.directory(place)
         for name, files in (("history", staged.history), ("agents", staged.agents)):
             _stage(place / name, files)
