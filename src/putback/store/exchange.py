@@ -50,7 +50,7 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carry_out(where: WorkspacePaths, git: Git, plan: Exchange, staged: Staged) -> None:
-    """Exchange. The objects of the captures that come are in the store; nothing is left of an earlier exchange, for
+    """Exchange. The objects of captures that come are in the store; nothing is left of an earlier exchange, for
     opening a session sees to that. Raises StorageError.
 
     What it raises before the plan is on disk leaves everything as it was; later on, `settle` goes on.
