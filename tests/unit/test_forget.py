@@ -114,6 +114,23 @@ def test_a_second_time_the_first_id_still_leads_there(
         paths_of(workspace, ".")
 
 
+def test_a_capture_that_looked_at_it_says_nothing_of_it_any_more(
+    tree: Path, open_workspace: OpenWorkspace
+) -> None:
+    """Else its absence would read as if it had not been there, and an exact restore would remove it."""
+    create(tree, {".env": SECRET})
+    workspace = open_workspace(tree)
+    first = workspace.snapshot("first")
+    create(tree, {".gitignore": ".env\n", ".env": b"ignored " + SECRET})
+    restored = workspace.restore(first.id, paths=[".env"]).entry
+    assert restored is not None
+    workspace.upkeep.forget(paths_of(workspace, ".env"))
+    (tree / ".gitignore").unlink()
+    (tree / ".env").write_text("live\n")
+    workspace.restore(restored.before, exact=True)
+    same(read_back(tree), {".gitignore": ".env\n", ".env": "live\n"})
+
+
 def test_what_something_else_holds_stays_and_is_told(
     tree: Path, store: Path, tmp_path: Path, open_workspace: OpenWorkspace
 ) -> None:
