@@ -125,6 +125,8 @@ def test_a_capture_that_looked_at_it_says_nothing_of_it_any_more(
     restored = workspace.restore(first.id, paths=[".env"]).entry
     assert restored is not None
     workspace.upkeep.forget(paths_of(workspace, ".env"))
+    with workspace._session("show") as session:
+        assert session.capture(restored.after).touched == frozenset()
     (tree / ".gitignore").unlink()
     (tree / ".env").write_text("live\n")
     workspace.restore(restored.before, exact=True)
