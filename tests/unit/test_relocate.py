@@ -163,3 +163,18 @@ def test_the_command_line(moved: Workspace, tmp_path: Path, capsys: pytest.Captu
         "entries": 2,
         "joined": 0,
     }
+
+
+def test_what_else_stands_at_the_old_place_is_not_the_workspace(
+    tmp_path: Path, open_workspace: OpenWorkspace
+) -> None:
+    for name in ("linked/app", "taken/app"):
+        create(tmp_path / name, {"a": f"{name}\n"})
+        open_workspace(tmp_path / name).snapshot(name)
+    (tmp_path / "linked").rename(tmp_path / "moved")
+    (tmp_path / "linked").symlink_to(tmp_path / "moved")
+    assert open_workspace(tmp_path / "moved/app").upkeep.relocate(bytes(tmp_path / "linked/app")).entries == 1
+    (tmp_path / "taken/app").rename(tmp_path / "away")
+    create(tmp_path / "taken/app", {"a": "another directory\n"})
+    assert open_workspace(tmp_path / "away").status().moved_from == (bytes(tmp_path / "taken/app"),)
+    assert open_workspace(tmp_path / "away").upkeep.relocate(bytes(tmp_path / "taken/app")).entries == 1

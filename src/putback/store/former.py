@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 
 from putback.errors import IntegrityError, StorageError
 from putback.store.history import History
@@ -42,4 +41,4 @@ def is_there(record: WorkspaceFile) -> bool:
     except OSError:
         return False
     same = (found.st_dev, found.st_ino) == (record.device, record.inode)
-    return same and stat.S_ISDIR(found.st_mode) and os.path.realpath(record.path) == record.path
+    return same and os.path.realpath(record.path) == record.path
