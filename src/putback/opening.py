@@ -58,6 +58,11 @@ def session(
         with ExitStack() as stack:
             for file, shared in ((where.lock, False), (where.store.lock, True)):
                 stack.enter_context(lock.hold(file, name, shared, wait, progress))
+            if where.exchange.exists():
+                # Before anything is asked of an index that it may take away.
+                from putback.store import exchange
+
+                exchange.settle(where, git.on(where.store.git_dir))
             if not contents:
                 from putback.ops.session import seed
 

@@ -11,14 +11,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from putback import config
-from putback.errors import NothingToUndo, PutbackError, StorageError, UnknownId, UnsuitableRoot
+from putback.errors import (
+    IntegrityError,
+    LockedError,
+    NothingToUndo,
+    PutbackError,
+    StorageError,
+    UnknownId,
+    UnsafePath,
+    UnsuitableRoot,
+)
 from putback.git import command, user_repo
 from putback.opening import session
 from putback.paths import RelPath, from_argument, quote
@@ -137,6 +146,7 @@ class Workspace:
         from putback.store.history import History
 
         self._available()
+        self._settle()
         return History(self._paths.history).readable()[0] if self._paths.exists() else []
 
     def show(self, asked: str) -> Shown:
@@ -393,6 +403,7 @@ class Workspace:
         from putback.ops import status
 
         self._available()
+        self._settle()
         return status.inspect(self._paths, self._settings, self.interrupted())
 
     def recover(self, choice: Choice) -> Restored:
@@ -447,11 +458,18 @@ class Workspace:
 
         if not self._paths.exists():
             return None
+        self._settle()
         try:
             entry = undoable(History(self._paths.history), asked)
         except NothingToUndo:
             return None
         return entry if entry.kind is EntryKind.TURN and entry.agent is None else None
+
+    def _settle(self) -> None:
+        """For what reads the history without a lock: have an exchange of it that was cut short come to its end."""
+        if self._paths.exchange.exists():
+            with self._session("status"):
+                """Opening the session does it."""
 
     def _available(self) -> None:
         command.find(cancelled=self._progress.cancelled)
@@ -473,9 +491,26 @@ class Workspace:
     def _relative(self, argument: PathArgument) -> RelPath | None:
         return from_argument(self._paths.root, self._typed_in, os.fsencode(argument))
 
+    def paths_below(self, arguments: Iterable[PathArgument]) -> frozenset[RelPath]:
+        """What these literal paths mean, relative to where the workspace was opened; each below the root.
+
+        Raises UnsafePath for one that is not.
+        """
+        found = {argument: self._relative(argument) for argument in arguments}
+        for argument, path in found.items():
+            if path is None:
+                raise UnsafePath(f"the workspace itself, not a path in it: {quote(os.fsencode(argument))}")
+        return frozenset(path for path in found.values() if path is not None)
+
     def _session(
         self, name: str, asked: str = "", *, create: bool = False, contents: bool = True
     ) -> AbstractContextManager[Session]:
+        if self._paths.purge.exists() and name != "status":
+            from putback.upkeep import forget
+
+            # Whoever began that was killed, or others were at work. `status` tells of it; nothing fails for it.
+            with suppress(LockedError, StorageError, IntegrityError):
+                forget.purge(self.upkeep)
         return session(self._paths, self._settings, self._progress, name, asked, create=create, contents=contents)
 
 

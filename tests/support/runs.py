@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from putback.git.objectid import object_id
+from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import NotCovered, Reason
 from putback.records.change import Change, Kind, Node, State
@@ -283,6 +284,9 @@ class FakeStore:
 
     def files_tree(self, capture: str) -> str | None:
         return self.trees.get(capture)
+
+    def forgotten(self, captures: Iterable[str]) -> frozenset[RelPath]:
+        return frozenset()
 
     def changes(self, before: str, after: str) -> Iterable[Change]:
         assert (before, after) == CAPTURES and {before, after} <= self.trees.keys()

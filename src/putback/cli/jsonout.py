@@ -183,6 +183,8 @@ def status(
         "entries": item.entries,
         "damaged": list(item.damaged),
         "replaced": item.replaced,
+        "purging": item.purging,
+        "moved_from": [path_fields(root) for root in item.moved_from],
         "store": {
             "path": str(item.store),
             "bytes": item.store_bytes,

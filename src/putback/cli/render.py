@@ -301,6 +301,8 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
     root = printable(str(item.root).encode("utf-8", "surrogateescape"))
     if item.last is None:
         yield f"not protected: {root} was never captured; `putback snapshot` takes the first capture"
+        for old in item.moved_from:
+            yield f"  moved?    if this was at {printable(old)}, `putback relocate OLD` attaches its history"
     else:
         since = ago(now - item.last.created_ns / 1e9)
         yield f"protected: {root}"
@@ -314,6 +316,9 @@ def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
         yield click.style(f"  damaged   {words(fault)}", fg="red")
     if item.replaced:
         yield "  note      the directory is not the one that was captured: it was replaced at this path"
+    if item.purging:
+        note = "what was forgotten may still be on the disk: `putback forget` was cut short"
+        yield click.style(f"  note      {note}; the next command goes on with it", fg="yellow")
     if item.interrupted is not None:
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"

@@ -127,6 +127,8 @@ def status(item: TurnRollbackStatus) -> Iterator[str]:
     yield f"  state     {click.style(item.state, fg='red' if item.state is TurnState.UNKNOWN else None)}"
     if item.detail:
         yield f"  because   {item.detail}"
+    if item.forgotten:
+        yield "  note      some of its content was forgotten: it cannot be taken back"
     if not item.latest:
         yield "  note      a later turn came after it"
     yield f"  reserved  {size(item.reserved_bytes)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,8 +32,37 @@ def anchor(git_dir: Path, workspace: str, capture_id: str, scratch: Path) -> Non
 
 def release(git: Git, workspace: str, capture_ids: list[str]) -> None:
     """Delete the refs of captures, all or none, each only with the value it must have."""
-    lines = "".join(f"delete {PREFIX}/{workspace}/{oid} {oid}\n" for oid in capture_ids)
-    git.run("update-ref", "--stdin", given=("start\n" + lines + "commit\n").encode())
+    _transaction(git, (f"delete {PREFIX}/{workspace}/{oid} {oid}" for oid in capture_ids))
+
+
+def anchor_all(git: Git, workspace: str, capture_ids: Iterable[str]) -> None:
+    """Create the refs of captures, all or none; git looks whether each capture is there."""
+    _transaction(git, (f"create {PREFIX}/{workspace}/{oid} {oid}" for oid in capture_ids))
+
+
+def release_present(git: Git, workspace: str, capture_ids: Iterable[str]) -> None:
+    """Delete those refs of captures that are there, as `release` does."""
+    present = set(anchored(git, workspace))
+    _transaction(git, (f"delete {PREFIX}/{workspace}/{oid} {oid}" for oid in capture_ids if oid in present))
+
+
+def transfer(git: Git, old: str, new: str, capture_ids: Iterable[str]) -> None:
+    """Make the refs of captures of one workspace those of another; what was done already is passed over."""
+    left, there = set(anchored(git, old)), set(anchored(git, new))
+    lines: list[str] = []
+    for oid in capture_ids:
+        if oid in left and oid not in there:
+            lines.append(f"create {PREFIX}/{new}/{oid} {oid}")
+        if oid in left:
+            lines.append(f"delete {PREFIX}/{old}/{oid} {oid}")
+    _transaction(git, lines)
+
+
+def _transaction(git: Git, lines: Iterable[str]) -> None:
+    """Do all of it, or nothing; git is not started for nothing."""
+    wanted = "".join(f"{line}\n" for line in lines)
+    if wanted:
+        git.run("update-ref", "--stdin", given=f"start\n{wanted}commit\n".encode())
 
 
 def anchored(git: Git, workspace: str) -> list[str]:

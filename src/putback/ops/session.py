@@ -38,15 +38,18 @@ class Session(msgspec.Struct):
     capturer: Capturer
     history: History
     progress: Shield
+    aliases: dict[str, str] = {}
 
     def capture(self, capture_id: str) -> StoredCapture:
-        """A capture of this workspace by its full id. Raises UnknownId or IntegrityError."""
-        return StoredCapture(self.reader, capture_id)
+        """A capture of this workspace by its full id, also by the one it had before it was rewritten.
+
+        Raises UnknownId or IntegrityError.
+        """
+        return StoredCapture(self.reader, self.aliases.get(capture_id, capture_id))
 
     def resolve(self, asked: str) -> str:
         """The full id behind what a user typed. Raises MalformedId, UnknownId or AmbiguousId."""
-        names = self.history.names()
-        return resolve(asked, names, refs.anchored(self.git, self.where.name))
+        return resolve(asked, self.history.names(), refs.anchored(self.git, self.where.name), self.aliases)
 
     def entry(self, full_id: str) -> Entry | None:
         """The history entry with this id; None where the id is that of a capture without an entry of its own."""
@@ -129,7 +132,7 @@ def open_session(
     history = History(where.history)
     with nullcontext() if strict else suppress(IntegrityError):
         leftovers.clear(where, root, history)
-    return Session(where, bound, root, reader, capturer, history, progress)
+    return Session(where, bound, root, reader, capturer, history, progress, history.aliases())
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from putback.config import Permissions, Settings
 from putback.fs.filesystem import used_bytes
 from putback.ops.recover import Interrupted
 from putback.records.history import Entry
+from putback.store import former
 from putback.store.history import History
 from putback.store.layout import WorkspacePaths
 
@@ -20,7 +21,9 @@ class WorkspaceStatus(msgspec.Struct, frozen=True):
 
     `damaged` says what is wrong with records of the history that cannot be read. `replaced` is true where another
     directory stands at the path than the one that was captured last. `permissions` are those of the store, or
-    those that it would be made with.
+    those that it would be made with. Where nothing was ever captured, `moved_from` are the roots at which this may
+    have been captured before it was moved, the likeliest first. `purging`: content that was forgotten may still be
+    on the disk.
     """
 
     root: Path
@@ -32,6 +35,8 @@ class WorkspaceStatus(msgspec.Struct, frozen=True):
     store_limit: int
     permissions: Permissions
     replaced: bool
+    moved_from: tuple[bytes, ...]
+    purging: bool
     interrupted: Interrupted | None
 
 
@@ -51,5 +56,7 @@ def inspect(where: WorkspacePaths, settings: Settings, interrupted: Interrupted 
         store_limit=settings.store.max_bytes,
         permissions=where.store.permissions or settings.store.permissions,
         replaced=identity is not None and (identity.device, identity.inode) != (here.st_dev, here.st_ino),
+        purging=where.purge.exists(),
+        moved_from=() if entries or damaged else tuple(former.candidates(where)),
         interrupted=interrupted,
     )

@@ -25,6 +25,7 @@ class Reason(enum.StrEnum):
     EXCLUDED = "excluded"
     MOUNT_POINT = "mount_point"
     RESERVED_NAME = "reserved_name"
+    FORGOTTEN = "forgotten"
 
 
 class NotCovered(AtPath, frozen=True, omit_defaults=True):

@@ -322,7 +322,8 @@ class TurnRollbackStatus(Strict, frozen=True, kw_only=True):
     """What is on record of a turn. It attests neither the present content nor the ownership.
 
     `detail` says what is missing where the state is unknown, and whether git's index lock was left behind.
-    `reserved_bytes` is what the turn counts against the caps of its binding.
+    `reserved_bytes` is what the turn counts against the caps of its binding. A turn is `forgotten` where some of
+    what it held was purged from the store since, so that it cannot be taken back.
     """
 
     capture_id: Digest
@@ -335,6 +336,7 @@ class TurnRollbackStatus(Strict, frozen=True, kw_only=True):
     detail: str = ""
     reserved_bytes: int = 0
     proposal: str = ""
+    forgotten: bool = False
 
 
 class TurnRollbackResult(Strict, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from putback import paths
+from putback.paths import RelPath
 from putback.records.change import Change
 from putback.runs.facts import Absent, Facts, differ
 
@@ -23,6 +24,9 @@ class StoreView(Protocol):
     def files_tree(self, capture: str) -> str | None:
         """The id of the tree of files of a capture; None where there is no such capture."""
 
+    def forgotten(self, captures: Iterable[str]) -> frozenset[RelPath]:
+        """The paths that were purged from any of these captures after they were taken."""
+
     def changes(self, before: str, after: str) -> Iterable[Change]:
         """How two captures differ: in path order, directories included, what either could not hold left out."""
 
@@ -35,6 +39,8 @@ class StoreView(Protocol):
 
 def _captures(facts: Facts, store: StoreView) -> Iterator[str]:
     for each in (facts.before, facts.after):
+        if gone := store.forgotten([_capture(each.capture)]):
+            raise Absent(f"the content of {paths.quote(min(gone))} was forgotten, and is in no capture any more")
         tree = store.files_tree(_capture(each.capture))
         yield from differ(f"tree of the capture {each.when}", each.tree, tree or "no such capture")
 
@@ -51,7 +57,8 @@ def _store_changes(facts: Facts, store: StoreView) -> Iterator[str]:
     before, after = _capture(facts.before.capture), _capture(facts.after.capture)
     if store.files_tree(before) is None or store.files_tree(after) is None:
         raise Absent("a capture is not in the store")
-    told = {path: change.nodes for path, change in facts.changes}
+    gone = store.forgotten([before, after])
+    told = {path: change.nodes for path, change in facts.changes if not paths.within(path, gone)}
     for change in store.changes(before, after):
         if change.path not in told and not facts.tells_all:
             continue
@@ -62,9 +69,15 @@ def _store_changes(facts: Facts, store: StoreView) -> Iterator[str]:
 
 
 def _contents(facts: Facts, store: StoreView) -> Iterator[str]:
-    _capture(facts.before.capture)
-    digests = {entry.digest for entry in facts.manifest.files}
-    digests.update(change.after.digest for change in facts.ledger.changes if change.after is not None)
+    after = facts.ledger.after
+    captures = [_capture(facts.before.capture), "" if after is None else after.capture]
+    gone = store.forgotten(captures)
+    digests = {entry.digest for entry in facts.manifest.files if not paths.within(entry.name, gone)}
+    digests.update(
+        change.after.digest
+        for change in facts.ledger.changes
+        if change.after is not None and not paths.within(change.name, gone)
+    )
     digests.discard("")
     if not all(_HEX.fullmatch(each) for each in digests):
         yield "a digest is not 64 lowercase hexadecimal digits"

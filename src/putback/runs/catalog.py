@@ -32,10 +32,9 @@ class Runs(msgspec.Struct, frozen=True):
 
     def folder(self, asked: str) -> Path:
         """Where the documents of a run are. Raises MalformedId, UnknownId and AmbiguousId."""
-        from putback.store.history import History, resolve
+        from putback.store.history import History
 
-        names = History(self.where.history).names()
-        full = resolve(asked, names, [run.id for run in self.unfinished()])
+        full = History(self.where.history).resolve(asked, [run.id for run in self.unfinished()])
         folder = self.where.runs / full
         if not folder.is_dir():
             gone = f"{full[:12]} is no run, or its documents are gone"
@@ -77,10 +76,10 @@ class Runs(msgspec.Struct, frozen=True):
         runs = {run.id: run for run in self.unfinished()}
         if not runs:
             return None
-        from putback.store.history import History, resolve
+        from putback.store.history import History
 
         try:
-            return runs.get(resolve(asked, History(self.where.history).names(), list(runs)))
+            return runs.get(History(self.where.history).resolve(asked, runs))
         except PutbackError:
             return None
 

@@ -35,6 +35,7 @@ from putback.store.captures import StoredCapture, View
 from putback.store.history import History
 from putback.store.layout import WorkspacePaths
 
+_FORGOTTEN = "its content was forgotten, and is in no capture any more"
 # What git itself can tell of permission bits.
 _USUAL = (0o644, 0o755)
 
@@ -75,7 +76,11 @@ def of_entry(session: Session, entry: Entry, folder: Path) -> Target:
     started = documents.ledger.started if documents.ledger is not None else None
     if started is not None and started.run != entry.id:
         raise IntegrityError(f"the documents of {entry.short_id} are those of another run; nothing was touched")
-    return target(session, documents, insist=False)
+    # The history is what says that the run is this workspace's; where that was before, its documents may say.
+    agreed = root_of(documents.receipt, documents.ledger, documents.manifest)
+    known = session.where.identity()
+    moved = isinstance(agreed, Agreed) and known is not None and agreed.root in known.former
+    return target(session, documents, insist=moved)
 
 
 def target(session: Session, documents: Documents, *, insist: bool) -> Target:
@@ -185,8 +190,11 @@ def _blocked(session: Session, path: RelPath, refused: Container[bytes]) -> str 
 def _by_captures(session: Session, before: StoredCapture, after: StoredCapture) -> Judge:
     """Refuses what is not in the difference of the captures, exactly as it is there."""
     known = {change.path: change for change in diff.changes(session.git, before, after)}
+    gone = before.forgotten | after.forgotten
 
     def judge(step: Step) -> str | None:
+        if paths.within(step.raw, gone):
+            return _FORGOTTEN
         change = known.get(step.raw)
         if change is not None and (change.before, change.after) == (step.goal, step.now):
             return None
@@ -202,6 +210,8 @@ def _by_start(session: Session, before: StoredCapture) -> Judge:
     held |= {path: Node(Kind.DIRECTORY, mode) for path, mode in before.directories.items()}
 
     def judge(step: Step) -> str | None:
+        if paths.within(step.raw, before.forgotten):
+            return _FORGOTTEN
         then = held.get(step.raw)
         if then == step.goal and (then is not None or before.could_hold(step.raw)):
             return None

@@ -12,6 +12,7 @@ from putback.fs.place import blob_id
 from putback.git import refs
 from putback.ops import diff
 from putback.ops.session import Session
+from putback.paths import RelPath
 from putback.records.change import Change
 from putback.records.history import EntryKind
 from putback.store.captures import StoredCapture
@@ -30,6 +31,11 @@ class StoreWitness(msgspec.Struct, frozen=True, dict=True):
         """The id of the tree of files of a capture; None where there is no such capture."""
         found = self._capture(capture)
         return None if found is None else found.files_tree
+
+    def forgotten(self, captures: Iterable[str]) -> frozenset[RelPath]:
+        """The paths that were purged from any of these captures after they were taken."""
+        views = (self._capture(capture) for capture in captures)
+        return frozenset(path for view in views if view is not None for path in view.forgotten)
 
     def changes(self, before: str, after: str) -> Iterable[Change]:
         """How two captures differ, in path order, directories included."""
@@ -55,7 +61,7 @@ class StoreWitness(msgspec.Struct, frozen=True, dict=True):
         return frozenset(refs.anchored(self.session.git, self.session.where.name))
 
     def _capture(self, capture: str) -> StoredCapture | None:
-        if capture not in self._anchored:
+        if self.session.aliases.get(capture, capture) not in self._anchored:
             return None
         try:
             return self.session.capture(capture)

@@ -20,7 +20,7 @@ from putback.git.objectid import object_id
 from putback.git.objects import ObjectReader, tree_of
 from putback.paths import RelPath
 from putback.records import document
-from putback.records.capture import Capture
+from putback.records.capture import Capture, Reason
 from putback.records.plan import Outcome, Outcomes
 from putback.store.layout import WorkspacePaths
 
@@ -28,7 +28,8 @@ EMPTY_TREE = object_id("tree", b"").hex()
 _TREE, _BLOB = 0o040000, 0o100644
 
 
-def _commit(tree: str, record: Capture) -> bytes:
+def commit_of(tree: str, record: Capture) -> bytes:
+    """The content of the commit object of a capture whose tree is `tree`."""
     who = f"putback <putback@localhost> {max(0, record.created_ns // 10**9)} +0000"
     title = (record.message or str(record.purpose)).replace("\0", " ")
     return f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{title}\n".encode()
@@ -46,6 +47,11 @@ class View:
     @cached_property
     def not_covered(self) -> frozenset[RelPath]:
         return frozenset(item.raw for item in self.record.not_covered)
+
+    @cached_property
+    def forgotten(self) -> frozenset[RelPath]:
+        """The paths that were purged from the capture after it was taken."""
+        return frozenset(item.raw for item in self.record.not_covered if item.reason is Reason.FORGOTTEN)
 
     @cached_property
     def scope(self) -> frozenset[RelPath]:
@@ -123,7 +129,7 @@ def write(
             if any(oid == EMPTY_TREE for _, _, oid in trees):
                 writer.add_whole("tree", b"")
             tree = writer.add_whole("tree", tree_of([*trees, *entries]))
-            capture_id = writer.add_whole("commit", _commit(tree, state.record))
+            capture_id = writer.add_whole("commit", commit_of(tree, state.record))
             writer.finish()
         seams.reach("capture.before_ref")
         refs.anchor(where.store.git_dir, where.name, capture_id, where.scratch)
@@ -139,7 +145,7 @@ class StoredCapture(View):
     def __init__(self, reader: ObjectReader, capture_id: str) -> None:
         self.id = capture_id
         self._reader = reader
-        self._parts = _parts(reader, capture_id)
+        self._parts = parts_of(reader, capture_id)
         self.record = document.decode(self._blob("capture.json"), Capture, f"capture {capture_id[:12]}")
 
         self.files_tree = self._parts["files"]
@@ -174,7 +180,8 @@ class StoredCapture(View):
         return self._reader.read(self._parts[name], "blob")
 
 
-def _parts(reader: ObjectReader, capture_id: str) -> dict[str, str]:
+def parts_of(reader: ObjectReader, capture_id: str) -> dict[str, str]:
+    """The ids of what the tree of a capture holds, by name. Raises IntegrityError."""
     commit = reader.read(capture_id, "commit")
     tree_line = commit.partition(b"\n")[0]
     if not tree_line.startswith(b"tree ") or len(tree_line) != 69:

@@ -7,6 +7,7 @@ they order the entries, not the clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -96,6 +97,26 @@ class History(msgspec.Struct, frozen=True):
         names = self.names()
         return names[0].seq + 1 if names else 1
 
+    def aliases(self) -> dict[str, str]:
+        """The ids of captures and entries that were rewritten, and under which id each is kept now.
+
+        Raises IntegrityError where the table is damaged.
+        """
+        path = self.folder.with_name("aliases")
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+        from putback.records.exchange import Aliases  # hardly a workspace has any
+
+        return document.decode(data, Aliases, f"aliases {str(path)!r}").ids
+
+    def resolve(self, asked: str, captures: Iterable[str] = ()) -> str:
+        """The full id that `asked` means here; see the function `resolve`."""
+        return resolve(asked, self.names(), captures, self.aliases())
+
     def add(self, entry: Entry, scratch: Path) -> None:
         """Publish an entry, written first in `scratch`: on disk before the call returns, never over another."""
         name = Name(entry.seq, entry.kind, entry.id)
@@ -105,13 +126,15 @@ class History(msgspec.Struct, frozen=True):
             raise StorageError(f"cannot write the history: {error.strerror}") from error
 
 
-def resolve(asked: str, names: list[Name], captures: list[str]) -> str:
+def resolve(
+    asked: str, names: list[Name], captures: Iterable[str], aliases: Mapping[str, str] | None = None
+) -> str:
     """The full id that `asked` means: `@n`, a whole id, or a prefix of 7 or more digits.
 
     `@n` counts what was captured or done, newest first, without the restores: putting something back must not
     change what `@1` means, or saying it twice would take the first time back. `names` are the history's entries,
-    newest first; `captures` are further ids that have no entry of their own. Raises MalformedId, UnknownId or
-    AmbiguousId, each quoting what was asked.
+    newest first; `captures` are further ids that have no entry of their own. An id that `aliases` has stands for
+    the one that is kept in its place. Raises MalformedId, UnknownId or AmbiguousId, each quoting what was asked.
     """
     newest = _NEWEST.fullmatch(asked)
     if newest:
@@ -127,7 +150,10 @@ def resolve(asked: str, names: list[Name], captures: list[str]) -> str:
             f"malformed id {asked!r}: 7 to 64 lowercase hex digits, or @1 for the newest snapshot",
             hint="`putback list` shows the ids of this workspace",
         )
-    found = {oid for oid in (*(name.id for name in names), *captures) if oid.startswith(asked)}
+    kept = aliases or {}
+    known = {*(name.id for name in names), *captures}
+    found = {oid for oid in known if oid.startswith(asked)}
+    found |= {new for old, new in kept.items() if old.startswith(asked) and new in known}
     if not found:
         raise UnknownId(f"unknown id {asked!r}", hint="`putback list` shows the ids of this workspace")
     if len(found) > 1:
@@ -173,7 +199,7 @@ def undoable(history: History, asked: str | None) -> Entry:
         if not pending:
             raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
         return pending[-1]
-    full = resolve(asked, history.names(), [])
+    full = history.resolve(asked)
     for entry in pending:
         if entry.id == full:
             return entry

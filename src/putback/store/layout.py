@@ -44,13 +44,34 @@ class StoreFile(msgspec.Struct, frozen=True):
 
 
 class WorkspaceFile(msgspec.Struct, frozen=True):
-    """`workspace.json`: the root as base64 of its real path, its identity, and when we first saw it."""
+    """`workspace.json`: the root as base64 of its real path, its identity, and when we first saw it.
+
+    `former_b64` are the roots at which it was before it was moved here, oldest first, in the same form.
+    """
 
     root_b64: str
     root: str
     device: int
     inode: int
     created_ns: int
+    former_b64: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> bytes:
+        """The root. Raises IntegrityError where the record holds no path."""
+        return _decode(self.root_b64)
+
+    @property
+    def former(self) -> frozenset[bytes]:
+        """The roots at which the workspace was before. Raises IntegrityError as `path` does."""
+        return frozenset(map(_decode, self.former_b64))
+
+
+def _decode(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise IntegrityError(f"no path in a workspace record: {encoded!r}") from error
 
 
 def default_store() -> Path:
@@ -240,6 +261,21 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
         return self.folder / "scratch"
 
     @property
+    def aliases(self) -> Path:
+        """Under which id each capture and entry is kept that was rewritten."""
+        return self.folder / "aliases"
+
+    @property
+    def exchange(self) -> Path:
+        """A history on its way to take this one's place; decided where there is a plan in it, else garbage."""
+        return self.folder / "exchange"
+
+    @property
+    def purge(self) -> Path:
+        """The ids of contents that were forgotten, one a line, until they are off the disk."""
+        return self.folder / "purge"
+
+    @property
     def runs(self) -> Path:
         """The evidence of supervised runs, one folder each."""
         return self.folder / "runs"
@@ -319,6 +355,7 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
             device=found.st_dev,
             inode=found.st_ino,
             created_ns=known.created_ns if known else created_ns,
+            former_b64=known.former_b64 if known else (),
         )
         for last in (False, False, True):
             try:
@@ -328,6 +365,18 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
                 # We hold no lock yet; whoever does has swept our half-written file away as a leftover.
                 if last:
                     raise
+
+
+def known_workspaces(store: Store) -> list[WorkspacePaths]:
+    """Every workspace of the store, by name; those whose record cannot be read are passed over."""
+    found: list[WorkspacePaths] = []
+    with suppress(FileNotFoundError):
+        for folder in sorted((store.root / "workspaces").iterdir()):
+            with suppress(IntegrityError, StorageError):
+                record = WorkspacePaths(store, folder, b"").identity()
+                if record is not None:
+                    found.append(WorkspacePaths(store, folder, record.path))
+    return found
 
 
 def durable_directory(path: Path, modes: Modes | None = None) -> None:

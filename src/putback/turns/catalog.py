@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from putback.records.turn import (
     TurnRollbackStatus,
     TurnState,
 )
+from putback.store.history import History
 from putback.store.layout import WorkspacePaths
 from putback.turns import apply, index_lock, ownership, providers, resolve, staged, turn
 from putback.turns import binding as bindings
@@ -183,12 +184,13 @@ class Turns:
         """
         folders = self._turns(bound)
         found = find(folders, capture_id)
-        return _status(bound, found, latest=found.path == folders[-1].path)
+        return _status(bound, found, self._rewritten(bound), latest=found.path == folders[-1].path)
 
     def list(self, bound: Binding) -> list[TurnRollbackStatus]:
         """What is on record of every turn of a binding, newest first."""
         folders = self._turns(bound)
-        return [_status(bound, item, latest=item is folders[-1]) for item in reversed(folders)]
+        rewritten = self._rewritten(bound)
+        return [_status(bound, item, rewritten, latest=item is folders[-1]) for item in reversed(folders)]
 
     def open_here(self) -> builtins.list[TurnRollbackStatus]:
         """The turns of this work tree that stand open or unknown, or have left something, newest first.
@@ -291,13 +293,21 @@ class Turns:
     def _folder(self, bound: Binding) -> BindingFolder:
         return bindings.folder_of(self.where.store, bound)
 
+    def _rewritten(self, bound: Binding) -> Mapping[str, str]:
+        """The captures of the tree that were told to forget something."""
+        return History(self._where(bound).history).aliases()
+
     def _turns(self, bound: Binding) -> builtins.list[TurnFolder]:
         return turns_of(self._folder(bound), bound).all()
 
 
-def _status(bound: Binding, folder: TurnFolder, *, latest: bool) -> TurnRollbackStatus:
+def _status(
+    bound: Binding, folder: TurnFolder, rewritten: Mapping[str, str], *, latest: bool
+) -> TurnRollbackStatus:
     """What is on record of a turn; and where its process died with git's index lock in its hand, that, too."""
     found = folder.evidence.status(latest=latest)
+    if folder.evidence.ends & rewritten.keys():
+        found = msgspec.structs.replace(found, forgotten=True)
     if not latest or not _has_left(bound, folder):
         return found
     if found.state is TurnState.UNKNOWN:

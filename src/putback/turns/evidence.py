@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +58,13 @@ class Evidence:
     def capture(self) -> TurnCapture | None:
         """The turn as far as it was captured."""
         return self.sealed or self.begun
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The ids that its captures had when they were taken."""
+        captured = self.capture
+        both = () if captured is None else (captured.begin, captured.end)
+        return frozenset(end.capture for end in both if end is not None)
 
     @property
     def state(self) -> TurnState:
@@ -292,6 +300,12 @@ class BindingTurns:
         except OSError as error:
             raise StorageError(f"cannot write {str(making)!r}: {error.strerror}") from error
         return TurnFolder(self.folder / name)
+
+
+def turn_folders(turns: Path) -> Iterator[list[TurnFolder]]:
+    """The turns of every binding that a workspace ever had, oldest first. Raises IntegrityError."""
+    for generation in sorted(turns.glob("*/*")):
+        yield _folders(generation / "turns")
 
 
 def _folders(place: Path) -> list[TurnFolder]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from putback import paths
-from putback.errors import IntegrityError, OverBudget, StorageError
+from putback.errors import IntegrityError, OutOfOrder, OverBudget, StorageError
 from putback.fs.place import blob_id
 from putback.git.index import Entries
 from putback.git.loose import LooseWriter
@@ -169,9 +169,17 @@ def store(session: Session, reading: Reading, message: str, purpose: Purpose) ->
 
 
 def check(custody: Custody, snapshot: TurnSnapshot) -> None:
-    """Raise IntegrityError where the store does not hold what the record of an end says, part by part."""
+    """Raise IntegrityError where the store does not hold what the record of an end says, part by part.
+
+    Raises OutOfOrder where it was told to forget some of it.
+    """
     session = custody.session
     stored = session.capture(snapshot.capture)
+    if stored.forgotten:
+        raise OutOfOrder(
+            f"the turn cannot be taken back: the content of {paths.quote(min(stored.forgotten))} was forgotten",
+            hint="nothing was touched",
+        )
     staged = stored.staged
     said: dict[str, tuple[object, ...]] = {
         "work tree": (snapshot.files_tree, build_trees(_files(snapshot.selected)).root.hex(), stored.files_tree),

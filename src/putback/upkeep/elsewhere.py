@@ -1,0 +1,38 @@
+"""Where in the store contents are held: by captures of any workspace, or promised by its private index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from putback.git import refs
+from putback.ops.session import Session
+from putback.paths import quote
+from putback.store.layout import WorkspacePaths, known_workspaces
+
+
+def places(opened: Session, contents: frozenset[str]) -> tuple[str, ...]:
+    """In words, one path for each of the contents in each workspace that holds it."""
+    found: list[str] = []
+    for where in known_workspaces(opened.where.store):
+        if contents & set(_promised(opened, where)):
+            found.append(f"the files of {quote(where.root)} as they are now")
+        found += _captured(opened, where, contents)
+    return tuple(dict.fromkeys(found))
+
+
+def _captured(opened: Session, where: WorkspacePaths, contents: frozenset[str]) -> Iterator[str]:
+    arguments = ("rev-list", "--objects", "--missing=allow-any", f"--glob={refs.PREFIX}/{where.name}/")
+    for line in opened.git.run(*arguments).out.split(b"\n"):
+        oid, _, name = line.partition(b" ")
+        if oid.decode("ascii", "replace") in contents:
+            # A path in the tree of a capture begins with what it is there for, files or index.
+            yield f"{quote(name.partition(b'/')[2])} of {quote(where.root)}"
+
+
+def _promised(opened: Session, where: WorkspacePaths) -> Iterator[str]:
+    if where.index.exists():
+        git = opened.git.on(where.store.git_dir, work_tree=os.fsencode(where.folder), index=where.index)
+        for line in git.run("ls-files", "-s", "-z").out.split(b"\0"):
+            if line:
+                yield line.split(b" ")[1].decode()
