@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,13 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from putback.paths import printable
-from putback.records.agent import AgentTurn, Ended, Failure
+from putback.records.agent import AgentTurn, Failure
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.plan import Action, Outcome, Plan, Status
-from putback.records.run import RunStatus
 
 if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
@@ -50,7 +48,9 @@ def when(created_ns: int) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long since: `12 s ago`, `3 h ago`."""
+    """How long since: `12 s ago`, `3 h ago`. Of what is yet to come it says that the clock was set back."""
+    if seconds < -1:
+        return "in the future (the clock was set back)"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{int(seconds // length)} {unit} ago"
@@ -101,35 +101,6 @@ def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
     yield from (_not_covered(item) for item in shown)
     if len(items) > len(shown):
         yield f"… and {len(items) - len(shown):,} more; `putback show` lists them all"
-
-
-def history(entries: Sequence[Entry]) -> Iterator[str]:
-    """What `putback list` prints."""
-    width = _columns() if sys.stdout.isatty() else 10_000
-    wide = len(str(len(entries))) + 1
-    number = 0
-    for entry in entries:
-        number += entry.kind is not EntryKind.RESTORE
-        amount = {
-            EntryKind.SNAPSHOT: count(entry.files, "file"),
-            EntryKind.RESTORE: count(entry.applied, "path"),
-            EntryKind.RUN: count(entry.changed, "path"),
-            EntryKind.TURN: count(entry.changed, "path"),
-        }[entry.kind]
-        place = "" if entry.kind is EntryKind.RESTORE else f"@{number}"
-        line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
-        room = max(10, width - len(line) - 2)
-        message = _how(entry) + words(entry.message)
-        yield f"{line}  {message if len(message) <= room else message[: room - 1] + '…'}"
-
-
-def _how(entry: Entry) -> str:
-    """How a run or a turn came out, where that is worth a word."""
-    if entry.agent is not None:
-        return f"[{entry.agent.agent}] " if entry.agent.ended is Ended.STOPPED else f"[{entry.agent.ended}] "
-    if entry.status in (None, RunStatus.FINISHED):
-        return f"[exit {entry.exit_code}] " if entry.exit_code else ""
-    return f"[{entry.status}] "
 
 
 def plan(item: Plan, *, everything: bool) -> Iterator[str]:
@@ -262,6 +233,8 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
 def _turn(turn: AgentTurn) -> Iterator[str]:
     """What only a turn of a coding agent has."""
     calls = count(turn.calls, "tool call")
+    if turn.added is not None:
+        calls += f", +{turn.added} -{turn.removed} lines"
     yield f"  agent     {turn.agent}, session {words(turn.session)}, {calls}, {turn.ended}"
     if turn.late:
         yield click.style("  note      it began late: what was changed until then is not in it", fg="yellow")
@@ -322,9 +295,3 @@ def failure(item: Failure, now: float) -> Iterator[str]:
     """What went wrong in a hook last."""
     where = f"{item.agent}, {item.event or 'an event'}, {ago(now - item.at_ns / 1e9)}"
     yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")
-
-
-def _columns() -> int:
-    import shutil  # slow to load, and only a terminal needs it
-
-    return shutil.get_terminal_size().columns

@@ -46,7 +46,9 @@ class Session(msgspec.Struct):
     def resolve(self, asked: str) -> str:
         """The full id behind what a user typed. Raises MalformedId, UnknownId or AmbiguousId."""
         names = self.history.names()
-        return resolve(asked, names, refs.anchored(self.git, self.where.name))
+        # Only what begins like an id may mean a capture without an entry, and a whole id that has one means it.
+        known = asked.startswith("@") or any(name.id == asked for name in names)
+        return resolve(asked, names, [] if known else refs.anchored(self.git, self.where.name))
 
     def entry(self, full_id: str) -> Entry | None:
         """The history entry with this id; None where the id is that of a capture without an entry of its own."""
