@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from putback.ops.restore import Restored, Target
     from putback.ops.session import Session
     from putback.ops.snapshot import Snapshot
-    from putback.ops.status import WorkspaceStatus
+    from putback.ops.status import Glance, WorkspaceStatus
     from putback.records.change import Node
     from putback.records.history import Entry, EntryKind
     from putback.records.plan import Plan
@@ -131,9 +131,7 @@ class Workspace:
 
             return snapshot.take(session, message, scope)
 
-    def list(
-        self, *, limit: int | None = None, kinds: Iterable[EntryKind] = (), session: str = ""
-    ) -> list[Entry]:
+    def list(self, *, limit: int | None = None, kinds: Iterable[EntryKind] = (), session: str = "") -> list[Entry]:
         """The history, newest first; empty where nothing was ever captured.
 
         At most `limit` entries, of `kinds` only, and of the agent's session only whose name begins with `session`,
@@ -146,7 +144,9 @@ class Workspace:
         from putback.store.history import History, listing
 
         self._available()
-        return listing(History(self._paths.history), frozenset(kinds), session) if self._paths.exists() else iter(())
+        return (
+            listing(History(self._paths.history), frozenset(kinds), session) if self._paths.exists() else iter(())
+        )
 
     def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
@@ -365,6 +365,12 @@ class Workspace:
 
         self._available()
         return status.inspect(self._paths, self._settings, self.interrupted())
+
+    def glance(self) -> Glance:
+        """The same as far as it can be told at once: for a status bar, that asks often."""
+        from putback.ops import status
+
+        return status.glance(self._paths, self._settings)
 
     def recover(self, choice: Choice) -> Restored:
         """Leave an unknown state: take the interrupted restore back, finish it, or accept the tree as it is.

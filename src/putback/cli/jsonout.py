@@ -195,6 +195,7 @@ def status(
             "limit": item.store_limit,
             "permissions": item.permissions,
         },
+        "warnings": [item.warning] if item.warning else [],
         "interrupted": interrupted(item.interrupted),
         "runs": unfinished(runs),
         "turns": [msgspec.to_builtins(turn) for turn in turns],

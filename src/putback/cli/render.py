@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from putback.paths import printable
-from putback.records.agent import AgentTurn, Failure
+from putback.records.agent import AgentTurn
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
-    from putback.ops.status import WorkspaceStatus
 
 EXAMPLES = 10
 ON_SCREEN = 40
@@ -74,6 +73,10 @@ def snapshot(entry: Entry, capture: Capture) -> Iterator[str]:
     yield from coverage(capture)
 
 
+def warning(text: str) -> str:
+    return click.style(f"warning: {words(text)}", fg="yellow")
+
+
 def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
     """What a capture does not cover."""
     missing = capture.not_covered
@@ -84,8 +87,8 @@ def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
         names = [path(item) for item in capture.privileged]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"not kept: setuid, setgid or sticky bits of {', '.join(names[:3])}{more}"
-    for warning in capture.warnings:
-        yield click.style(f"warning: {words(warning)}", fg="yellow")
+    for text in capture.warnings:
+        yield warning(text)
     if capture.ignored:
         yield f"left out by ignore rules: {count(capture.ignored, 'path')}"
 
@@ -265,33 +268,3 @@ def interrupted(item: Interrupted) -> Iterator[str]:
     standings = {"before": "as before", "after": "put back", "halfway": "halfway", "other": "something else"}
     for name, standing in item.paths.items():
         yield f"{standings[standing]:<14}  {printable(name)}"
-
-
-def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
-    """What `putback status` prints."""
-    root = printable(str(item.root).encode("utf-8", "surrogateescape"))
-    if item.last is None:
-        yield f"not protected: {root} was never captured; `putback snapshot` takes the first capture"
-    else:
-        since = ago(now - item.last.created_ns / 1e9)
-        yield f"protected: {root}"
-        yield f"  last      {item.last.short_id} {since}  {words(item.last.message)}"
-        yield f"  history   {count(item.entries, 'entry', 'entries')}"
-    place = printable(str(item.store).encode("utf-8", "surrogateescape"))
-    yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
-    if item.permissions != "private":
-        yield f"  permissions: {item.permissions}"
-    for fault in item.damaged:
-        yield click.style(f"  damaged   {words(fault)}", fg="red")
-    if item.replaced:
-        yield "  note      the directory is not the one that was captured: it was replaced at this path"
-    if item.interrupted is not None:
-        yield click.style(
-            "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
-        )
-
-
-def failure(item: Failure, now: float) -> Iterator[str]:
-    """What went wrong in a hook last."""
-    where = f"{item.agent}, {item.event or 'an event'}, {ago(now - item.at_ns / 1e9)}"
-    yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")

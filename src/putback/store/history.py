@@ -82,8 +82,10 @@ class History(msgspec.Struct, frozen=True):
         damaged: list[str] = []
         return list(self.each(self.names(), damaged.append)), damaged
 
-    def each(self, names: Iterable[Name], damaged: Callable[[str], None] = lambda problem: None) -> Iterator[Entry]:
-        """The entries of these names, read one by one as they are asked for; `damaged` is told what is passed over."""
+    def each(
+        self, names: Iterable[Name], damaged: Callable[[str], None] = lambda problem: None
+    ) -> Iterator[Entry]:
+        """The entries of these names, read as they are asked for; `damaged` is told why one is passed over."""
         for name in names:
             try:
                 yield self.read(name)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _KINDS = click.Choice([str(kind) for kind in EntryKind])
 
 
-@click.command(
-    epilog="\b\nExample:\n  putback list -n 20\n  putback list --kind turn   (then: putback undo @2)"
-)
+@click.command(epilog="\b\nExample:\n  putback list -n 20\n  putback list --kind turn   (then: putback undo @2)")
 @click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.option("--session", metavar="NAME", default="", help="Only turns of the session whose name begins so.")
 @click.option("--kind", "kinds", type=_KINDS, multiple=True, help="Only these; may be given again.")
