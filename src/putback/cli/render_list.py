@@ -59,7 +59,7 @@ def line(item: Listed, width: int, now: float) -> str:
     narrow = width < NARROW
     made = f"{_since(now - entry.created_ns / 1e9):>6}" if narrow else when(entry.created_ns)
     amount = f"{_amount(entry):>{11 if narrow else 13}}"
-    head = f"{place:<5} {entry.short_id}  {entry.kind:<8}  {made}  {amount}"
+    head = f"{place:<{len(str(item.of)) + 1}}  {entry.short_id}  {entry.kind:<8}  {made}  {amount}"
     plain, shown = _lines(entry)
     room = max(_LEAST, width - len(head) - len(plain) - 2)
     message = _how(entry) + words(entry.message)

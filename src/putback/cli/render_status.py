@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from putback.cli.render import ago, count, size, warning, words
+from putback.cli.render import ON_SCREEN, ago, count, size, warning, words
 from putback.paths import printable
 from putback.records.agent import Failure
 from putback.records.history import Entry
@@ -54,8 +54,8 @@ def failure(item: Failure, now: float) -> Iterator[str]:
     yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")
 
 
-def sizes(item: Sizes, entries: Iterable[Entry], here: str) -> Iterator[str]:
-    """What `putback status --sizes` prints; `here` is how the store calls this workspace."""
+def sizes(item: Sizes, entries: Iterable[Entry], here: str, *, everything: bool) -> Iterator[str]:
+    """What `putback status --sizes` prints, the dearest first; `here` is how the store calls this workspace."""
     yield f"store: {size(item.total)} of {size(item.limit)}"
     yield ""
     yield f"{'logical':>12}  {'physical':>12}  workspace"
@@ -67,10 +67,15 @@ def sizes(item: Sizes, entries: Iterable[Entry], here: str) -> Iterator[str]:
     known = {entry.id: entry for entry in entries}
     yield ""
     yield f"{'logical':>12}  {'physical':>12}  entry"
-    for one in item.entries:
+    dearest = sorted(item.entries, key=_physical, reverse=True)
+    shown = dearest if everything or len(dearest) <= ON_SCREEN else dearest[: ON_SCREEN // 2]
+    for one in shown:
         entry = known.get(one.name)
         what = "" if entry is None else f"  {entry.kind:<8}  {words(entry.message)}"
         yield f"{size(one.logical):>12}  {size(one.physical):>12}  {one.name[:12]}{what}"
+    if len(shown) < len(dearest):
+        rest = sum(one.physical for one in dearest[len(shown) :])
+        yield f"{'':>12}  {size(rest):>12}  {len(dearest) - len(shown):,} more; -v lists them all"
     shared = next((one.physical for one in item.workspaces if one.name == here), 0)
     shared -= sum(one.physical for one in item.entries)
     yield f"{'':>12}  {size(max(0, shared)):>12}  shared by entries, and kept beside them"

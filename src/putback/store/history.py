@@ -107,10 +107,11 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """An entry, and the n of the `@n` that means it; 0 for a restore, which none means."""
+    """An entry, and the n of the `@n` that means it; 0 for a restore, which none means. `of` counts all entries."""
 
     number: int
     entry: Entry
+    of: int
 
 
 def listing(history: History, kinds: frozenset[EntryKind], session: str) -> Iterator[Listed]:
@@ -123,14 +124,15 @@ def listing(history: History, kinds: frozenset[EntryKind], session: str) -> Iter
         kinds = kinds & {EntryKind.TURN} if kinds else frozenset({EntryKind.TURN})
         if not kinds:
             return
-    for name in history.names():
+    names = history.names()
+    for name in names:
         counted = name.kind is not EntryKind.RESTORE
         number += counted
         if kinds and name.kind not in kinds:
             continue
         for entry in history.each([name]):
             if not session or (entry.agent is not None and entry.agent.session.startswith(session)):
-                yield Listed(number if counted else 0, entry)
+                yield Listed(number if counted else 0, entry, len(names))
 
 
 def resolve(asked: str, names: list[Name], captures: list[str]) -> str:

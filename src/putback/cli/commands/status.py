@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from putback.cli import call, jsonout, render, standing
+from putback.cli import call, jsonout, putting, render, standing
 from putback.errors import UsageError
 from putback.records.turn import TurnState
 
@@ -44,7 +44,7 @@ def command(here: call.Call, one_line: bool, sizes: bool) -> int:
         if here.json:
             jsonout.write(msgspec.to_builtins(found))
         else:
-            for line in render_status.sizes(found, here.workspace.list(), here.workspace.paths.name):
+            for line in render_status.sizes(found, here.workspace.list(), here.workspace.paths.name, everything=putting.everything(here)):
                 click.echo(line)
         return 0
     return _whole(here)
