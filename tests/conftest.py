@@ -30,6 +30,7 @@ _SLOW = (
     *("unit/test_guards", "unit/test_worktree_provider", "unit/test_claims", "unit/test_bindings", "mcp/"),
     *("unit/test_turn_", "unit/test_staged", "unit/test_user_index", "unit/test_permissions", "unit/test_hook"),
     *("unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk"),
+    *("unit/test_listing", "unit/test_sizes"),
 )
 
 

@@ -83,12 +83,12 @@ def _lines(entry: Entry) -> tuple[str, str]:
 
 def _since(seconds: float) -> str:
     """How long ago, in six columns; what the clock says is yet to come is no time at all."""
-    if seconds < 0:
+    if seconds < -1:
         return "later"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
-    return f"{int(seconds)} s"
+    return f"{int(max(0, seconds))} s"
 
 
 def _how(entry: Entry) -> str:

@@ -107,7 +107,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """An entry, and the n of the `@n` that means it; 0 for a restore, which none means. `of` counts all entries."""
+    """An entry, and the n of the `@n` that means it; 0 for a restore, which none means. `of` counts them all."""
 
     number: int
     entry: Entry

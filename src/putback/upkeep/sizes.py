@@ -1,14 +1,15 @@
 """What the store costs: by workspace, and by entry of one workspace, so that people see what is worth dropping.
 
 Every object has an owner: the one entry whose captures need it, else the one workspace, else nobody. Owners are
-found by walking from each entry's captures. A walk ends where nothing gets another owner by it, so a tree that many
-entries share is gone through twice and no more. What is missing from the store costs nothing and is passed over: to
-say so is for `check`. The private index is no owner: what the newest entry alone needs stays as long as the index has
-it, too, which is until a capture after the files have changed.
+found from all captures at a time, level by level, so that a tree which many entries share is read once. What is
+missing from the store costs nothing and is passed over: to say so is for `check`. The private index is no owner:
+what the newest entry alone needs stays as long as the index has it, too, which is until a capture after the files
+have changed.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -32,20 +33,19 @@ if TYPE_CHECKING:
 
 # Mode, name, id. A name has no NUL in it, and git's own modes begin with 4 for a tree.
 _TREE_ENTRY = re.compile(rb"(\d+) [^\0]+\0(.{32})", re.DOTALL)
+_TREE = b"40000"
 _NOBODY = 0
 
 
 class _Root(NamedTuple):
-    """Captures, and whose they are: an owner, and the workspace that owns what two of its owners need."""
+    """Captures, and whose they are."""
 
     owner: int
-    workspace: int
     captures: tuple[str, ...]
 
 
 def sizes(upkeep: Upkeep) -> Sizes:
-    """Logical and physical sizes of everything. Raises GitUnavailable, StorageError, and LockedError where somebody
-    has the store for himself for long."""
+    """Logical and physical sizes. Raises GitUnavailable, StorageError, and LockedError while others reclaim."""
     store, limit = upkeep.where.store, upkeep.settings.store.max_bytes
     if not store.exists():
         return Sizes(total=0, limit=limit, workspaces=(), entries=())
@@ -59,15 +59,9 @@ def _measured(upkeep: Upkeep, git: Git) -> Sizes:
     places = list(_workspaces(store, here))
     histories = [list(History(place.history).each(History(place.history).names())) for place in places]
     with ObjectReader(git) as reader:
-        owners = _Owners(reader)
-        roots = _roots(git, places, histories)
-        upkeep.progress.start("walking captures", len(roots))
-        for root in roots:
-            owners.add(root)
-            upkeep.progress.advance()
-            if upkeep.progress.cancelled():
-                raise Cancelled("cancelled; nothing was changed")
-    on_disk = _on_disk(git, owners.of, upkeep.progress)
+        owners = _Owners(reader, upkeep.progress)
+        owners.find(_roots(git, places, histories))
+    on_disk = _on_disk(git, store, owners.of, upkeep.progress)
     workspaces, entries = [], []
     for number, (place, history) in enumerate(zip(places, histories, strict=True)):
         known = [_entry_size(place, entry, on_disk.get(_owner(number, at), 0)) for at, entry in enumerate(history)]
@@ -102,17 +96,16 @@ def _workspaces(store: Store, here: WorkspacePaths) -> Iterator[WorkspacePaths]:
 
 
 def _roots(git: Git, places: list[WorkspacePaths], histories: list[list[Entry]]) -> list[_Root]:
-    """The captures of every entry, oldest first, and those that have a ref and no entry."""
+    """The captures of every entry, and those that have a ref and no entry."""
     found: list[_Root] = []
     for number, (place, history) in enumerate(zip(places, histories, strict=True)):
-        workspace = _workspace(number)
         named: set[str] = set()
-        for at in reversed(range(len(history))):
-            ends = tuple(filter(None, (history[at].before, history[at].after)))
+        for at, entry in enumerate(history):
+            ends = tuple(filter(None, (entry.before, entry.after)))
             named.update(ends)
-            found.append(_Root(_owner(number, at), workspace, ends))
+            found.append(_Root(_owner(number, at), ends))
         others = tuple(oid for oid in refs.anchored(git, place.name) if oid not in named)
-        found.append(_Root(workspace, workspace, others))
+        found.append(_Root(_workspace(number), others))
     return found
 
 
@@ -143,65 +136,61 @@ def _of(owner: int) -> int:
 
 
 class _Owners:
-    """Whose each object is, of those that were reached so far."""
+    """Whose each object is, as far as it was found."""
 
-    def __init__(self, reader: ObjectReader) -> None:
+    def __init__(self, reader: ObjectReader, progress: Progress) -> None:
         self.of: dict[bytes, int] = {}
         self._reader = reader
-        # What a tree refers to, kept as long as it belongs to one entry: the next one may have it, too.
-        self._inside: dict[bytes, tuple[list[bytes], list[bytes]]] = {}
+        self._progress = progress
 
-    def add(self, root: _Root) -> None:
-        """All that captures need is their owner's, or shared with whoever had it before."""
-        commits = [oid for oid in map(bytes.fromhex, root.captures) if self._claim(oid, root.owner)]
-        level = [
-            tree for tree in map(self._tree_of, commits) if tree is not None and self._claim(tree, root.owner)
-        ]
+    def find(self, roots: Iterable[_Root]) -> None:
+        """All that captures need is their owner's, or is shared. Raises Cancelled."""
+        commits = {oid for root in roots for oid in self._claim(map(bytes.fromhex, root.captures), root.owner)}
+        level: set[bytes] = set()
+        for commit, data in self._read(commits, "commit"):
+            line = data.partition(b"\n")[0].removeprefix(b"tree ")
+            with suppress(ValueError):
+                level |= self._claim([bytes.fromhex(line.decode("ascii", "replace"))], self.of[commit])
         while level:
-            self._reader.announce(oid.hex() for oid in level if oid not in self._inside)
-            below: list[bytes] = []
-            for tree in level:
-                trees, blobs = self._children(tree)
-                for blob in blobs:
-                    self._claim(blob, root.owner)
-                below += [oid for oid in trees if self._claim(oid, root.owner)]
-                if self.of[tree] == root.owner:
-                    self._inside[tree] = (trees, blobs)
-                else:
-                    self._inside.pop(tree, None)
+            below: set[bytes] = set()
+            for tree, data in self._read(level, "tree"):
+                owner, found = self.of[tree], _TREE_ENTRY.findall(data)
+                self._claim((oid for mode, oid in found if mode != _TREE), owner)
+                below |= self._claim((oid for mode, oid in found if mode == _TREE), owner)
             level = below
 
-    def _claim(self, oid: bytes, owner: int) -> bool:
-        """Whether the owner of an object is another now, so that the same is to be said of what is in it."""
-        before = self.of.get(oid)
-        if before is None:
-            self.of[oid] = owner
-            return True
-        after = _meet(before, owner)
-        self.of[oid] = after
-        return after != before
+    def _claim(self, oids: Iterable[bytes], owner: int) -> set[bytes]:
+        """Which of these have another owner now, so that the same is to be said of what is in them."""
+        known, changed = self.of, set()
+        for oid in oids:
+            before = known.get(oid)
+            if before is None:
+                known[oid] = owner
+                changed.add(oid)
+            elif before not in (owner, _NOBODY):
+                after = _meet(before, owner)
+                if after != before:
+                    known[oid] = after
+                    changed.add(oid)
+        return changed
 
-    def _tree_of(self, commit: bytes) -> bytes | None:
-        with suppress(IntegrityError, ValueError):
-            line = self._reader.read(commit.hex(), "commit").partition(b"\n")[0]
-            return bytes.fromhex(line.removeprefix(b"tree ").decode())
-        return None
-
-    def _children(self, tree: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The trees and the other objects that a tree refers to; none where it cannot be read."""
-        known = self._inside.get(tree)
-        if known is not None:
-            return known
-        try:
-            found = _TREE_ENTRY.findall(self._reader.read(tree.hex(), "tree"))
-        except IntegrityError:
-            return [], []
-        return [oid for mode, oid in found if mode == b"40000"], [oid for mode, oid in found if mode != b"40000"]
+    def _read(self, oids: Iterable[bytes], kind: str) -> Iterator[tuple[bytes, bytes]]:
+        """The contents of objects; those that cannot be read are left out."""
+        asked = sorted(oids)
+        self._progress.start(f"reading {kind}s", len(asked))
+        self._reader.announce([oid.hex() for oid in asked])
+        for oid in asked:
+            if self._progress.cancelled():
+                raise Cancelled("cancelled; nothing was changed")
+            with suppress(IntegrityError):
+                yield oid, self._reader.read(oid.hex(), kind)
+            self._progress.advance()
 
 
-def _on_disk(git: Git, owners: dict[bytes, int], progress: Progress) -> dict[int, int]:
+def _on_disk(git: Git, store: Store, owners: dict[bytes, int], progress: Progress) -> dict[int, int]:
     """Bytes on disk by owner; what nobody owns alone is left out."""
-    asked = [oid for oid, owner in owners.items() if owner != _NOBODY]
+    loose = _loose(store)
+    asked = [oid for oid, owner in owners.items() if owner != _NOBODY and oid not in loose]
     progress.start("measuring objects", len(asked))
     given = b"".join(oid.hex().encode() + b"\n" for oid in asked)
     lines: Iterable[bytes] = ()
@@ -211,5 +200,19 @@ def _on_disk(git: Git, owners: dict[bytes, int], progress: Progress) -> dict[int
     for oid, line in zip(asked, lines, strict=False):
         if line.isdigit():
             found[owners[oid]] = found.get(owners[oid], 0) + int(line)
+    for oid, size in loose.items():
+        owner = owners.get(oid, _NOBODY)
+        found[owner] = found.get(owner, 0) + size
     progress.advance(len(asked))
+    return found
+
+
+def _loose(store: Store) -> dict[bytes, int]:
+    """The objects that are files of their own, and what each takes: whole blocks, unlike in a pack."""
+    found: dict[bytes, int] = {}
+    for folder in store.objects.glob("[0-9a-f][0-9a-f]"):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError, ValueError):
+                    found[bytes.fromhex(folder.name + entry.name)] = entry.stat().st_blocks * 512
     return found

@@ -44,7 +44,9 @@ def command(here: call.Call, one_line: bool, sizes: bool) -> int:
         if here.json:
             jsonout.write(msgspec.to_builtins(found))
         else:
-            for line in render_status.sizes(found, here.workspace.list(), here.workspace.paths.name, everything=putting.everything(here)):
+            for line in render_status.sizes(
+                found, here.workspace.list(), here.workspace.paths.name, everything=putting.everything(here)
+            ):
                 click.echo(line)
         return 0
     return _whole(here)
