@@ -158,7 +158,7 @@ def _due_warning(workspace: Workspace) -> str:
     warning = usage.warning(usage.measure(store), limit)
     with suppress(OSError):
         if warning:
-            write_cache(told, f"{warning}\n".encode())
+            write_cache(told, f"{warning}\n".encode(), store.modes)
     return warning
 
 

@@ -32,8 +32,9 @@ def measure(store: Store, coming: int = 0) -> int:
     packs = _packs_ns(store)
     used = used_bytes(store.root)
     if packs is not None:
+        record = Usage(bytes=used + coming, packs_ns=packs)
         with suppress(OSError):
-            write_cache(store.root / FILE, document.encode(Usage(bytes=used + coming, packs_ns=packs)))
+            write_cache(store.root / FILE, document.encode(record), store.modes)
     return used
 
 
