@@ -32,6 +32,7 @@ _SLOW = (
     *("unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk", "unit/test_streams"),
     *("unit/test_reclaim", "unit/test_prune", "unit/test_automatic", "unit/test_forget", "unit/test_relocate"),
     *("unit/test_check", "unit/test_merge", "unit/test_undo_turn", "unit/test_store_places", "agents_real/"),
+    *("unit/test_listing", "unit/test_sizes"),
 )
 
 

@@ -10,8 +10,9 @@ ws.undo()
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,14 @@ if TYPE_CHECKING:
     from putback.ops.restore import Restored, Target
     from putback.ops.session import Session
     from putback.ops.snapshot import Snapshot
-    from putback.ops.status import WorkspaceStatus
+    from putback.ops.status import Glance, WorkspaceStatus
     from putback.records.change import Node
-    from putback.records.history import Entry
+    from putback.records.history import Entry, EntryKind
     from putback.records.plan import Plan
     from putback.records.run import Limits
     from putback.runs.catalog import Runs
     from putback.runs.close import RunResult
+    from putback.store.history import Listed
     from putback.turns.catalog import Turns
     from putback.upkeep.catalog import Upkeep
 
@@ -138,16 +140,23 @@ class Workspace:
 
             return snapshot.take(session, message, scope)
 
-    def list(self) -> list[Entry]:
+    def list(self, *, limit: int | None = None, kinds: Iterable[EntryKind] = (), session: str = "") -> list[Entry]:
         """The history, newest first; empty where nothing was ever captured.
 
-        Records that are damaged are passed over; `status` names them.
+        At most `limit` entries, of `kinds` only, and of the agent's session only whose name begins with `session`,
+        where these are given. Records that are damaged are passed over; `status` and `check` name them.
         """
-        from putback.store.history import History
+        return [item.entry for item in islice(self.listing(kinds=kinds, session=session), limit)]
+
+    def listing(self, *, kinds: Iterable[EntryKind] = (), session: str = "") -> Iterator[Listed]:
+        """The same one by one, with the number that each goes by, and read only as far as somebody looks."""
+        from putback.store.history import History, listing
 
         self._available()
         self._settle()
-        return History(self._paths.history).readable()[0] if self._paths.exists() else []
+        return (
+            listing(History(self._paths.history), frozenset(kinds), session) if self._paths.exists() else iter(())
+        )
 
     def show(self, asked: str) -> Shown:
         """One entry: its record, its capture's record, and for a span what it changed."""
@@ -405,6 +414,12 @@ class Workspace:
         self._available()
         self._settle()
         return status.inspect(self._paths, self._settings, self.interrupted())
+
+    def glance(self) -> Glance:
+        """The same as far as it can be told at once: for a status bar, that asks often."""
+        from putback.ops import status
+
+        return status.glance(self._paths, self._settings)
 
     def recover(self, choice: Choice) -> Restored:
         """Leave an unknown state: take the interrupted restore back, finish it, or accept the tree as it is.

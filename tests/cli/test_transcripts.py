@@ -24,7 +24,7 @@ def normal(text: str, tree: Path, store: Path) -> str:
     text = re.sub(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12}\b", "<id>", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z?)?Z?", "<time>", text)
     text = re.sub(r"after \d+\.\d s|\d+ ms(?=, 100 ms)", "<duration>", text)
-    return re.sub(r"\d+ s ago|[\d.]+ kB of", lambda match: re.sub(r"[\d.]+", "N", match[0]), text)
+    return re.sub(r"\d+ s ago(  [\d.]+ kB)?|[\d.]+ kB of", lambda match: re.sub(r"[\d.]+", "N", match[0]), text)
 
 
 def play(script: str, tree: Path, store: Path) -> str:

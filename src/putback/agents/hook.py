@@ -20,13 +20,14 @@ from putback.agents.adapter import Adapter, Answer, first_line
 from putback.agents.sessions import SessionFolder, begun
 from putback.config import Settings
 from putback.errors import Cancelled, LockedError, PutbackError, UsageError
-from putback.fs.durable import write_file
+from putback.fs.durable import write_cache, write_file
 from putback.git import user_repo
 from putback.opening import session
 from putback.paths import RelPath, quote
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.agent import Call, Ended, Event, Failure, Point
+from putback.store import usage
 from putback.store.layout import Store, WorkspacePaths
 from putback.workspace import PathArgument, Workspace
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from putback.ops.session import Session
 
 FAILURE = "hook-failure.json"
+# What the hooks have told of the store's size last, and by its time when that was.
+WARNED = "hook-warning"
+_WARN_AGAIN_SECONDS = 24 * 3600
 _POLL_SECONDS = 0.002
 _NAMED = 20
 _ENDS = frozenset({Point.CLOSE, Point.END})
@@ -154,6 +158,9 @@ class Hook(msgspec.Struct, frozen=True):
                 answer = self.adapter.context(event.name, _told(news))
         elif not self._bounded(workspace, event, lambda wait: _begin(workspace, event, wait), patience):
             answer = {} if self.adapter.notice is None else self.adapter.notice(_SLOW)
+        if not answer and self.adapter.notice is not None:
+            warning = _due_warning(workspace)
+            answer = self.adapter.notice(f"putback: {warning}") if warning else {}
         return msgspec.json.encode(answer) if answer else b""
 
     def _end(self, workspace: Workspace, event: Event, ended: Ended, *, here: bool = True) -> None:
@@ -230,6 +237,22 @@ def last_failure(store: Store) -> Failure | None:
 def _failures(store: Store) -> tuple[Path, Path]:
     """Where a failure is kept: in the store, and beside it as long as there is none."""
     return store.root / FAILURE, store.root.with_name(f"{store.root.name}-{FAILURE}")
+
+
+def _due_warning(workspace: Workspace) -> str:
+    """What the user is to be told of the store's size; empty where nothing is, or was told not long ago."""
+    store, limit = workspace.paths.store, workspace.settings.store.max_bytes
+    if not usage.warning(usage.recent(store), limit):
+        return ""
+    told = store.root / WARNED
+    with suppress(OSError):
+        if 0 <= time.time() - told.stat().st_mtime < _WARN_AGAIN_SECONDS:
+            return ""
+    warning = usage.warning(usage.measure(store), limit)
+    with suppress(OSError):
+        if warning:
+            write_cache(told, f"{warning}\n".encode(), store.modes)
+    return warning
 
 
 def _forgive(fault: str) -> None:

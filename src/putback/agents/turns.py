@@ -14,12 +14,13 @@ from contextlib import suppress
 import msgspec
 
 from putback.agents.sessions import SessionFolder, open_turns
-from putback.errors import IntegrityError, StorageError, UnsafePath
+from putback.errors import GitUnavailable, IntegrityError, StorageError, UnsafePath
 from putback.fs import modes
 from putback.fs.durable import write_file
 from putback.git.command import Pending
 from putback.git.user_repo import ANY_CODE
 from putback.ops import diff
+from putback.ops.diff import Lines
 from putback.ops.session import Session
 from putback.paths import RelPath, parents, parse
 from putback.records import document
@@ -29,7 +30,11 @@ from putback.records.document import AtPath
 from putback.records.history import Entry, EntryKind
 from putback.records.plan import Outcomes
 from putback.store import captures
-from putback.store.captures import TreeState
+from putback.store.captures import TreeState, View
+
+# What is larger is no text whose lines anybody counts, and an agent is not kept waiting for a number.
+_NO_LARGE_TEXT = ("core.bigFileThreshold", "1m")
+_COUNT_SECONDS = 1.0
 
 
 def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
@@ -114,7 +119,7 @@ def _close(session: Session, folder: SessionFolder, state: TreeState, index: str
         folder.forget()
         return None
     before = session.capture(opened.before)
-    changed = [change.path for change in diff.changes(session.git, before, state)]
+    changed, lines = _changed(session, before, state)
     calls = folder.noted()
     written = _written(session.where.root, calls)
     if ended is Ended.INTERRUPTED and not changed and not calls:
@@ -132,6 +137,8 @@ def _close(session: Session, folder: SessionFolder, state: TreeState, index: str
         prompt=opened.prompt,
         ended=ended,
         calls=len(calls),
+        added=None if lines is None else sum(lines[path][0] for path in mine if path in lines),
+        removed=None if lines is None else sum(lines[path][1] for path in mine if path in lines),
         written=tuple(Attribution.at(path, by=written[path]) for path in mine if path in written),
         moved_head=head != opened.head,
         moved_index=index != opened.index,
@@ -142,6 +149,17 @@ def _close(session: Session, folder: SessionFolder, state: TreeState, index: str
     session.history.add(entry, session.where.scratch)
     folder.forget()
     return entry
+
+
+def _changed(session: Session, before: View, after: View) -> tuple[list[RelPath], Lines | None]:
+    """The paths at which anything changed, and the lines of each; None where counting them would take too long."""
+    counting = msgspec.structs.replace(session.git.configured(_NO_LARGE_TEXT), time_limit=_COUNT_SECONDS)
+    lines: Lines = {}
+    try:
+        return [change.path for change in diff.changes(counting, before, after, lines=lines)], lines
+    except (GitUnavailable, IntegrityError, StorageError):
+        # The agent waits, or a content is damaged: the trees alone say what changed, and undo needs no more.
+        return [change.path for change in diff.changes(session.git, before, after)], None
 
 
 def _entry(session: Session, turn: AgentTurn, before: str, after: str, state: TreeState, changed: int) -> Entry:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from putback.records.turn import TurnRollbackStatus
     from putback.runs.close import RunResult
     from putback.runs.unfinished import Unfinished
+    from putback.store.history import Listed
 
 PATCH_LIMIT_BYTES = 1_000_000
 
@@ -73,6 +74,11 @@ def entry(item: Entry) -> dict[str, Any]:
             "declined": at_paths(item.declined),
         }
     return result
+
+
+def listed(item: Listed) -> dict[str, Any]:
+    """An entry as `list` has it, with the n of its `@n`; a restore has none."""
+    return entry(item.entry) | ({"number": item.number} if item.number else {})
 
 
 def capture(record: Capture) -> dict[str, Any]:
@@ -191,6 +197,7 @@ def status(
             "limit": item.store_limit,
             "permissions": item.permissions,
         },
+        "warnings": [item.warning] if item.warning else [],
         "interrupted": interrupted(item.interrupted),
         "runs": unfinished(runs),
         "turns": [msgspec.to_builtins(turn) for turn in turns],

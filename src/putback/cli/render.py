@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,19 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from putback.paths import printable
-from putback.records.agent import AgentTurn, Ended, Failure
+from putback.records.agent import AgentTurn
 from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
 from putback.records.plan import Action, Outcome, Plan, Status
-from putback.records.run import RunStatus
 
 if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
     from putback.ops.recover import Interrupted
     from putback.ops.restore import Restored
-    from putback.ops.status import WorkspaceStatus
 
 EXAMPLES = 10
 ON_SCREEN = 40
@@ -50,7 +47,9 @@ def when(created_ns: int) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long since: `12 s ago`, `3 h ago`."""
+    """How long since: `12 s ago`, `3 h ago`. Of what is yet to come it says that the clock was set back."""
+    if seconds < -1:
+        return "in the future (the clock was set back)"
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{int(seconds // length)} {unit} ago"
@@ -74,6 +73,10 @@ def snapshot(entry: Entry, capture: Capture) -> Iterator[str]:
     yield from coverage(capture)
 
 
+def warning(text: str) -> str:
+    return click.style(f"warning: {words(text)}", fg="yellow")
+
+
 def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
     """What a capture does not cover."""
     missing = capture.not_covered
@@ -84,8 +87,8 @@ def coverage(capture: Capture, *, everything: bool = False) -> Iterator[str]:
         names = [path(item) for item in capture.privileged]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"not kept: setuid, setgid or sticky bits of {', '.join(names[:3])}{more}"
-    for warning in capture.warnings:
-        yield click.style(f"warning: {words(warning)}", fg="yellow")
+    for text in capture.warnings:
+        yield warning(text)
     if capture.ignored:
         yield f"left out by ignore rules: {count(capture.ignored, 'path')}"
 
@@ -101,35 +104,6 @@ def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
     yield from (_not_covered(item) for item in shown)
     if len(items) > len(shown):
         yield f"… and {len(items) - len(shown):,} more; `putback show` lists them all"
-
-
-def history(entries: Sequence[Entry]) -> Iterator[str]:
-    """What `putback list` prints."""
-    width = _columns() if sys.stdout.isatty() else 10_000
-    wide = len(str(len(entries))) + 1
-    number = 0
-    for entry in entries:
-        number += entry.kind is not EntryKind.RESTORE
-        amount = {
-            EntryKind.SNAPSHOT: count(entry.files, "file"),
-            EntryKind.RESTORE: count(entry.applied, "path"),
-            EntryKind.RUN: count(entry.changed, "path"),
-            EntryKind.TURN: count(entry.changed, "path"),
-        }[entry.kind]
-        place = "" if entry.kind is EntryKind.RESTORE else f"@{number}"
-        line = f"{place:<{wide}}  {entry.short_id}  {entry.kind:<8}  {when(entry.created_ns)}  {amount:>13}"
-        room = max(10, width - len(line) - 2)
-        message = _how(entry) + words(entry.message)
-        yield f"{line}  {message if len(message) <= room else message[: room - 1] + '…'}"
-
-
-def _how(entry: Entry) -> str:
-    """How a run or a turn came out, where that is worth a word."""
-    if entry.agent is not None:
-        return f"[{entry.agent.agent}] " if entry.agent.ended is Ended.STOPPED else f"[{entry.agent.ended}] "
-    if entry.status in (None, RunStatus.FINISHED):
-        return f"[exit {entry.exit_code}] " if entry.exit_code else ""
-    return f"[{entry.status}] "
 
 
 def plan(item: Plan, *, everything: bool) -> Iterator[str]:
@@ -264,6 +238,8 @@ def shown(item: Shown, *, everything: bool) -> Iterator[str]:
 def _turn(turn: AgentTurn) -> Iterator[str]:
     """What only a turn of a coding agent has."""
     calls = count(turn.calls, "tool call")
+    if turn.added is not None:
+        calls += f", +{turn.added} -{turn.removed} lines"
     yield f"  agent     {turn.agent}, session {words(turn.session)}, {calls}, {turn.ended}"
     if turn.late:
         yield click.style("  note      it began late: what was changed until then is not in it", fg="yellow")
@@ -294,44 +270,3 @@ def interrupted(item: Interrupted) -> Iterator[str]:
     standings = {"before": "as before", "after": "put back", "halfway": "halfway", "other": "something else"}
     for name, standing in item.paths.items():
         yield f"{standings[standing]:<14}  {printable(name)}"
-
-
-def status(item: WorkspaceStatus, now: float) -> Iterator[str]:
-    """What `putback status` prints."""
-    root = printable(str(item.root).encode("utf-8", "surrogateescape"))
-    if item.last is None:
-        yield f"not protected: {root} was never captured; `putback snapshot` takes the first capture"
-        for old in item.moved_from:
-            yield f"  moved?    if this was at {printable(old)}, `putback relocate OLD` attaches its history"
-    else:
-        since = ago(now - item.last.created_ns / 1e9)
-        yield f"protected: {root}"
-        yield f"  last      {item.last.short_id} {since}  {words(item.last.message)}"
-        yield f"  history   {count(item.entries, 'entry', 'entries')}"
-    place = printable(str(item.store).encode("utf-8", "surrogateescape"))
-    yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
-    if item.permissions != "private":
-        yield f"  permissions: {item.permissions}"
-    for fault in item.damaged:
-        yield click.style(f"  damaged   {words(fault)}", fg="red")
-    if item.replaced:
-        yield "  note      the directory is not the one that was captured: it was replaced at this path"
-    if item.purging:
-        note = "what was forgotten may still be on the disk: `putback forget` was cut short"
-        yield click.style(f"  note      {note}; the next command goes on with it", fg="yellow")
-    if item.interrupted is not None:
-        yield click.style(
-            "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
-        )
-
-
-def failure(item: Failure, now: float) -> Iterator[str]:
-    """What went wrong in a hook last."""
-    where = f"{item.agent}, {item.event or 'an event'}, {ago(now - item.at_ns / 1e9)}"
-    yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")
-
-
-def _columns() -> int:
-    import shutil  # slow to load, and only a terminal needs it
-
-    return shutil.get_terminal_size().columns

@@ -42,9 +42,12 @@ def write_new_file(path: Path, data: bytes, scratch: Path, chosen: Modes | None 
             part.unlink()
 
 
-def write_cache(path: Path, data: bytes) -> None:
-    """Like `write_file`, but without waiting for the disk: for what can be made again. Raises OSError."""
-    _rename(_write_part(path.parent, path.name, data, durable=False), path)
+def write_cache(path: Path, data: bytes, chosen: Modes | None = None) -> None:
+    """Like `write_file`, but without waiting for the disk: for what can be made again. Raises OSError.
+
+    Its mode is that of `chosen`; None: of those that its directory asks for.
+    """
+    _rename(_write_part(path.parent, path.name, data, durable=False, chosen=chosen), path)
 
 
 def _write_part(folder: Path, name: str, data: bytes, *, durable: bool, chosen: Modes | None = None) -> Path:

@@ -39,6 +39,21 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock exclusively; nobody holds one that is not there or cannot be looked at."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

@@ -30,6 +30,7 @@ from putback.paths import RelPath
 from putback.progress import Progress
 from putback.records.capture import Capture, Purpose, Repository
 from putback.records.document import AtPath
+from putback.store import usage
 from putback.store.captures import EMPTY_TREE, TreeState
 from putback.store.layout import WorkspacePaths
 from putback.version import __version__
@@ -237,8 +238,10 @@ class Capturer(msgspec.Struct):
         """Remove what a killed process left: we hold the lock, so nobody is using it."""
         with suppress(OSError):
             self.where.index.with_name("index.lock").unlink()
-        halves = (*self.where.folder.glob("*.part"), *self.where.store.root.glob("store.json.*.part"))
-        for leftover in (*self.where.scratch.glob("*"), *halves):
+        root = self.where.store.root
+        # Of what lies in the root, only what nobody misses whose half is taken away while it is written.
+        shared = (*root.glob("store.json.*.part"), *root.glob(f"{usage.FILE}.*.part"))
+        for leftover in (*self.where.scratch.glob("*"), *self.where.folder.glob("*.part"), *shared):
             if leftover.is_dir():
                 import shutil  # slow to load, and hardly ever needed
 

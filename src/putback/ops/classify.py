@@ -12,10 +12,11 @@ import msgspec
 from putback import paths
 from putback.config import Settings
 from putback.errors import OverBudget
-from putback.fs.filesystem import free_bytes, used_bytes
+from putback.fs.filesystem import free_bytes
 from putback.fs.root import GONE
 from putback.paths import RelPath
 from putback.records.capture import NotCovered, Reason
+from putback.store import usage
 from putback.store.layout import Store
 
 
@@ -69,19 +70,21 @@ def check_budgets(settings: Settings, store: Store, files: int, new_bytes: int) 
         raise _over("files in the workspace", "capture.max_files", limits.max_files, files)
     if new_bytes > limits.max_new_bytes:
         raise _over("new bytes", "capture.max_new_bytes", limits.max_new_bytes, new_bytes)
-    if not new_bytes:
+    if not new_bytes or store.aside is not None:
+        # What keeps digests alone has no part in what the store may take.
         return
-    used = used_bytes(store.git_dir)
     # Where retention is configured it brings the store back below the cap afterwards; a capture is not to be
     # refused for what is dropped the moment after. What the rules keep may pass the cap, up to as much again.
-    most = settings.store.max_bytes * (2 if settings.retention.is_set else 1)
-    if used + new_bytes > most:
-        raise _over(
-            "bytes in the store",
-            "store.max_bytes",
-            most,
-            used + new_bytes,
-            "drop old entries, such as with `putback prune --keep-last 20`, or raise the cap:"
+    limit = settings.store.max_bytes * (2 if settings.retention.is_set else 1)
+    used = usage.measure(store, new_bytes)
+    if used + new_bytes > limit:
+        raise OverBudget(
+            f"too little room in the store: {used} bytes are in it, {new_bytes} would be written, and the limit "
+            f"is {limit}; nothing was written",
+            key="store.max_bytes",
+            limit=limit,
+            measured=used + new_bytes,
+            hint="drop old entries, such as with `putback prune --keep-last 20`, or raise the limit:"
             f" -c store.max_bytes={used + new_bytes}",
         )
     free = free_bytes(store.root)
@@ -92,7 +95,7 @@ def check_budgets(settings: Settings, store: Store, files: int, new_bytes: int) 
             key="store.min_free_bytes",
             limit=floor,
             measured=free - new_bytes,
-            hint="free some space, or lower store.min_free_bytes",
+            hint="free some space (`putback prune` is one way), or lower store.min_free_bytes",
         )
 
 

@@ -12,19 +12,25 @@ from putback.paths import RelPath
 from putback.records.change import LINK_MODE, Change, Kind, Node
 from putback.store.captures import View
 
+# The lines that come and go, by file.
+Lines = dict[RelPath, tuple[int, int]]
+
 _ABSENT = b"000000"
 _USUAL = {b"100644": 0o644, b"100755": 0o755}
 _LINK = b"120000"
 _HEADER = re.compile(rb"(?:[0-9a-f]{64} [0-9a-f]{64}\n)+")
 
 
-def changes(git: Git, before: View, after: View, *, honest: bool = True) -> list[Change]:
+def changes(
+    git: Git, before: View, after: View, *, honest: bool = True, lines: Lines | None = None
+) -> list[Change]:
     """Every path whose node differs, in path order, directories included.
 
     With `honest`, a path that is absent from a capture which could not have held it is no change: absence says
-    nothing there. Raises IntegrityError where a stored tree has an entry that no capture may hold.
+    nothing there. `lines` is given the lines that come and go in each file, where git takes it for text. Raises
+    IntegrityError where a stored tree has an entry that no capture may hold.
     """
-    nodes = _files(git, before, after)
+    nodes = _files(git, before, after, lines)
     for path in _mode_differences(before, after) - nodes.keys():
         nodes[path] = (None, None)
     _fill_modes(git, nodes, before, after)
@@ -105,13 +111,21 @@ def _is_whole_directory(change: Change) -> bool:
 Pair = tuple[Node | None, Node | None]
 
 
-def _files(git: Git, before: View, after: View) -> dict[RelPath, Pair]:
+def _files(git: Git, before: View, after: View, lines: Lines | None) -> dict[RelPath, Pair]:
     if before.files_tree == after.files_tree:
         return {}
-    arguments = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev")
+    counted = () if lines is None else ("--numstat", "--no-ext-diff", "--no-textconv")
+    arguments = ("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", *counted)
     fields = git.run(*arguments, before.files_tree, after.files_tree).out.split(b"\0")
+    # All raw lines come first, each with its path in a field of its own.
+    raw = next((at for at in range(0, len(fields), 2) if not fields[at].startswith(b":")), len(fields))
+    if lines is not None:
+        for line in filter(None, fields[raw:]):
+            added, removed, path = line.split(b"\t", 2)
+            if added != b"-":
+                lines[_checked(path)] = (int(added), int(removed))
     nodes: dict[RelPath, Pair] = {}
-    for header, name in zip(fields[::2], fields[1::2], strict=False):
+    for header, name in zip(fields[:raw:2], fields[1:raw:2], strict=True):
         old_mode, new_mode, old_id, new_id, _ = header.lstrip(b":").split(b" ")
         path = _checked(name)
         nodes[path] = (_node(old_mode, old_id, path, before), _node(new_mode, new_id, path, after))

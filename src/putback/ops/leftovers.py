@@ -43,6 +43,18 @@ def clear(where: WorkspacePaths, root: Root, history: History) -> None:
         where.journal.unlink(missing_ok=True)
 
 
+def is_unknown(where: WorkspacePaths, history: History) -> bool:
+    """Whether the journal is one that `clear` would leave: its restore had begun to publish, and is not recorded.
+
+    Reads only, so that nobody has to hold a lock. Raises IntegrityError on a damaged journal.
+    """
+    lines = read_lines(where.journal)
+    if not lines:
+        return False
+    started, publishing = _decoded(where, lines)
+    return publishing and not _is_recorded(started, history)
+
+
 def remove_staged(root: Root, path: RelPath) -> None:
     """Take away a file that was staged, if it is still there; a path of any other name is left alone."""
     if _STAGED.fullmatch(path.rpartition(b"/")[2]):
@@ -67,6 +79,10 @@ def read_journal(where: WorkspacePaths) -> tuple[Started, bool] | None:
             return None
     except OSError as error:
         raise StorageError(f"cannot read the journal: {error.strerror}") from error
+    return _decoded(where, lines)
+
+
+def _decoded(where: WorkspacePaths, lines: list[bytes]) -> tuple[Started, bool]:
     damaged = f"damaged journal {str(where.journal)!r}"
     try:
         decoded = [msgspec.json.decode(line, type=Line) for line in lines]

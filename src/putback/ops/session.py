@@ -49,7 +49,11 @@ class Session(msgspec.Struct):
 
     def resolve(self, asked: str) -> str:
         """The full id behind what a user typed. Raises MalformedId, UnknownId or AmbiguousId."""
-        return resolve(asked, self.history.names(), refs.anchored(self.git, self.where.name), self.aliases)
+        names = self.history.names()
+        # Only what begins like an id may mean a capture without an entry, and a whole id that has one means it.
+        known = asked.startswith("@") or any(name.id == asked for name in names)
+        captures = [] if known else refs.anchored(self.git, self.where.name)
+        return resolve(asked, names, captures, self.aliases)
 
     def entry(self, full_id: str) -> Entry | None:
         """The history entry with this id; None where the id is that of a capture without an entry of its own."""

@@ -11,14 +11,18 @@ from putback.paths import RelPath
 from putback.records.capture import Capture, Purpose
 from putback.records.document import AtPath
 from putback.records.history import Entry, EntryKind
-from putback.store import captures
+from putback.store import captures, usage
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A snapshot just taken: its history entry, and the record of what it covers and what not."""
+    """A snapshot just taken: its history entry, and the record of what it covers and what not.
+
+    `warning` is what to tell people of the store's size; empty where there is nothing to tell.
+    """
 
     entry: Entry
     capture: Capture
+    warning: str = ""
 
     @property
     def id(self) -> str:
@@ -45,4 +49,10 @@ def take(session: Session, message: str, scope: frozenset[RelPath]) -> Snapshot:
         not_covered=len(state.record.not_covered),
     )
     session.history.add(entry, session.where.scratch)
-    return Snapshot(entry, state.record)
+    return Snapshot(entry, state.record, _warning(session))
+
+
+def _warning(session: Session) -> str:
+    store, limit = session.where.store, session.capturer.settings.store.max_bytes
+    # What is remembered counts new bytes in full, of which packing has taken less: look again before saying so.
+    return usage.warning(usage.measure(store), limit) if usage.warning(usage.recent(store), limit) else ""

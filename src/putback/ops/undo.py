@@ -8,7 +8,7 @@ from putback.errors import NothingToUndo
 from putback.ops.restore import Target
 from putback.ops.session import Session, check_contents
 from putback.records.history import Cause, Entry, EntryKind
-from putback.store.history import undo_state, undoable
+from putback.store.history import redoable, undoable
 
 
 def undo_target(session: Session, asked: str | None = None) -> Target:
@@ -23,10 +23,9 @@ def undo_target(session: Session, asked: str | None = None) -> Target:
 
 def redo_target(session: Session) -> Target:
     """Do again what was undone last. Raises NothingToUndo."""
-    pending = undo_state(session.history.entries()).redo
-    if not pending:
+    entry = redoable(session.history)
+    if entry is None:
         raise NothingToUndo("nothing to redo", hint="`putback list` shows the history")
-    entry = pending[-1]
     if entry.kind is EntryKind.TURN and entry.agent is None:
         raise NothingToUndo(
             f"turn {entry.short_id} was taken back in the index, too, which redo does not write",

@@ -90,9 +90,10 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class AgentTurn(Strict, frozen=True, kw_only=True):
     """The part of a history entry that only a turn of an agent has.
 
-    `prompt` is the first line of what the user asked. `moved_head` and
-    `moved_index` say that the user's repository did not stand still. `others` names the sessions that were at
-    work in the tree at the same time. A turn is `late` whose beginning was captured after the agent had gone on.
+    `prompt` is the first line of what the user asked. `added` and `removed` count the lines that came and went in
+    what is text; None where nobody counted. `moved_head` and `moved_index` say that the user's repository did not
+    stand still. `others` names the sessions that were at work in the tree at the same time. A turn is `late` whose
+    beginning was captured after the agent had gone on.
     """
 
     agent: str
@@ -101,6 +102,8 @@ class AgentTurn(Strict, frozen=True, kw_only=True):
     prompt: str = ""
     ended: Ended = Ended.STOPPED
     calls: int = 0
+    added: int | None = None
+    removed: int | None = None
     written: tuple[Attribution, ...] = ()
     moved_head: bool = False
     moved_index: bool = False

@@ -6,8 +6,10 @@ they order the entries, not the clock.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,9 @@ from putback.records.history import Cause, Entry, EntryKind
 
 _NAME = re.compile(r"(\d{10,})-(snapshot|restore|run|turn)-([0-9a-f]{64})\.json")
 _ID = re.compile(r"[0-9a-f]{7,64}")
+_KINDS = {str(kind): kind for kind in EntryKind}
+# How many entries are read before undo first looks whether they are enough.
+_FEW = 8
 _NEWEST = re.compile(r"@([1-9]\d{0,8})")
 
 
@@ -42,13 +47,15 @@ class History(msgspec.Struct, frozen=True):
     def names(self) -> list[Name]:
         """All entries by name, newest first. Foreign files are passed over."""
         try:
-            found = [_NAME.fullmatch(path.name) for path in self.folder.iterdir()]
+            listed = os.listdir(self.folder)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise StorageError(f"cannot read the history: {error.strerror}") from error
-        names = [Name(int(match[1]), EntryKind(match[2]), match[3]) for match in found if match]
-        return sorted(names, key=lambda name: name.seq, reverse=True)
+        found = map(_NAME.fullmatch, listed)
+        names = [Name(int(match[1]), _KINDS[match[2]], match[3]) for match in found if match]
+        names.sort(key=attrgetter("seq"), reverse=True)
+        return names
 
     def read(self, name: Name) -> Entry:
         """One entry. Raises IntegrityError where its record is damaged."""
@@ -72,16 +79,21 @@ class History(msgspec.Struct, frozen=True):
 
     def readable(self) -> tuple[list[Entry], list[str]]:
         """The entries that can be read, newest first, and what is wrong with the others."""
-        found: list[Entry] = []
         damaged: list[str] = []
-        for name in self.names():
+        return list(self.each(self.names(), damaged.append)), damaged
+
+    def each(
+        self, names: Iterable[Name], damaged: Callable[[str], None] = lambda problem: None
+    ) -> Iterator[Entry]:
+        """The entries of these names, read as they are asked for; `damaged` is told why one is passed over."""
+        for name in names:
             try:
                 entry = self._look(name)
             except (IntegrityError, StorageError) as error:
-                damaged.append(error.message)
+                damaged(error.message)
             else:
-                found += [] if entry is None else [entry]
-        return found, damaged
+                if entry is not None:
+                    yield entry
 
     def _look(self, name: Name) -> Entry | None:
         """One entry; None where it was dropped since its name was read: most readers hold no lock."""
@@ -124,6 +136,35 @@ class History(msgspec.Struct, frozen=True):
             write_new_file(self.folder / name.file, document.encode(entry) + b"\n", scratch)
         except OSError as error:
             raise StorageError(f"cannot write the history: {error.strerror}") from error
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An entry, and the n of the `@n` that means it; 0 for a restore, which none means. `of` counts them all."""
+
+    number: int
+    entry: Entry
+    of: int
+
+
+def listing(history: History, kinds: frozenset[EntryKind], session: str) -> Iterator[Listed]:
+    """The entries, newest first, read as they are asked for: of `kinds` only and of a session, where given.
+
+    `session` is how the name of an agent's session begins. Records that are damaged are passed over.
+    """
+    number = 0
+    if session:
+        kinds = kinds & {EntryKind.TURN} if kinds else frozenset({EntryKind.TURN})
+        if not kinds:
+            return
+    names = history.names()
+    for name in names:
+        counted = name.kind is not EntryKind.RESTORE
+        number += counted
+        if kinds and name.kind not in kinds:
+            continue
+        for entry in history.each([name]):
+            if not session or (entry.agent is not None and entry.agent.session.startswith(session)):
+                yield Listed(number if counted else 0, entry, len(names))
 
 
 def resolve(
@@ -189,17 +230,42 @@ def undo_state(entries: list[Entry]) -> UndoState:
     return UndoState(tuple(done), tuple(undone))
 
 
+def recent_undo_state(history: History, enough: Callable[[list[Entry], UndoState], bool]) -> UndoState:
+    """As much of the undo state as `enough` asks for, of the newest entries: what is older is not read.
+
+    What is there is as the whole history has it. An entry says of another, if anything, that it was undone or
+    done again; so a part of the history that has every entry which it speaks of stands by itself, and whatever it
+    leaves done was done after all that is older. Raises IntegrityError where a record that is read is damaged.
+    """
+    names = history.names()
+    places = {name.id: place for place, name in enumerate(names)}
+    read: list[Entry] = []
+    needed, look = 0, _FEW
+    for name in names:
+        entry = history.read(name)
+        read.append(entry)
+        if entry.cause in (Cause.UNDO, Cause.REDO, Cause.TURN):
+            needed = max(needed, places.get(entry.of, 0))
+        if len(read) > needed and len(read) >= look:
+            state = undo_state(read)
+            if enough(read, state):
+                return state
+            look *= 2
+    return undo_state(read)
+
+
 def undoable(history: History, asked: str | None) -> Entry:
     """The entry that undo takes back: the newest that is still done, or the one that `asked` means.
 
     Raises NothingToUndo where there is none, or it is undone or changed nothing; and what `resolve` raises.
     """
-    pending = undo_state(history.entries()).undo
     if asked is None:
+        pending = recent_undo_state(history, lambda read, state: bool(state.undo)).undo
         if not pending:
             raise NothingToUndo("nothing to undo", hint="`putback list` shows the history")
         return pending[-1]
     full = history.resolve(asked)
+    pending = recent_undo_state(history, lambda read, state: any(entry.id == full for entry in read)).undo
     for entry in pending:
         if entry.id == full:
             return entry
@@ -207,6 +273,19 @@ def undoable(history: History, asked: str | None) -> Entry:
         f"{full[:12]} is nothing that undo could take back: it changed nothing, or is undone",
         hint=f"`putback restore {full[:12]}` puts a snapshot back",
     )
+
+
+def redoable(history: History) -> Entry | None:
+    """The entry that redo would do again; None where there is none. Raises IntegrityError."""
+    # Whatever was undone before the newest thing that was done anew cannot be done again.
+    pending = recent_undo_state(history, lambda read, state: bool(state.redo) or any(map(_is_new, read))).redo
+    return pending[-1] if pending else None
+
+
+def _is_new(entry: Entry) -> bool:
+    """Whether an entry did something that no other had done or undone."""
+    by_undo = entry.cause in (Cause.UNDO, Cause.REDO, Cause.TURN)
+    return entry.kind is not EntryKind.SNAPSHOT and entry.changed != 0 and not by_undo
 
 
 def _take(entries: list[Entry], wanted: str) -> list[Entry]:

@@ -20,10 +20,10 @@ import msgspec
 from putback.config import Settings
 from putback.errors import IntegrityError, PutbackError
 from putback.fs.durable import write_cache
-from putback.fs.filesystem import used_bytes
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.upkeep import Settled
+from putback.store import usage
 from putback.store.history import History
 from putback.store.layout import Store, WorkspacePaths
 
@@ -64,7 +64,7 @@ def start(where: WorkspacePaths, settings: Settings) -> None:
 
 def make_room(where: WorkspacePaths, settings: Settings) -> None:
     """Before a capture, do what `start` began and has not come to, where the store is over its cap by now."""
-    if is_due(where, settings) and used_bytes(where.store.git_dir) > settings.store.max_bytes:
+    if is_due(where, settings) and usage.measure(where.store) > settings.store.max_bytes:
         from putback.upkeep.catalog import Upkeep
 
         with suppress(PutbackError):
@@ -121,12 +121,12 @@ def settle(upkeep: Upkeep, wait_seconds: float) -> None:
         draft = prune.drop(upkeep, retention.configured(settings.retention))
         staying = () if draft is None else (item.id for item in draft.judged if item.kept)
         reclaimed_ns, now = 0 if last is None else last.reclaimed_ns, time.time_ns()
-        close = used_bytes(where.store.git_dir) > settings.store.max_bytes * _CLOSE_TO_CAP
+        close = usage.measure(where.store) > settings.store.max_bytes * _CLOSE_TO_CAP
         # A clock that went backwards is no reason to wait for it to come round again.
         if close or abs(now - reclaimed_ns) > RECLAIM_EVERY_SECONDS * 10**9:
             upkeep.reclaim()
             reclaimed_ns = now
-        used = used_bytes(where.store.git_dir)
+        used = usage.measure(where.store)
         note = Settled(
             newest=next(iter(staying), ""),
             rules=_rules(settings),

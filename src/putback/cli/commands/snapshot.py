@@ -23,8 +23,12 @@ def command(here: call.Call, message: str, paths: tuple[str, ...]) -> None:
     from putback.cli import jsonout, render
 
     if here.json:
-        jsonout.write(jsonout.entry(taken.entry) | jsonout.capture(taken.capture))
+        held = jsonout.capture(taken.capture)
+        held["warnings"] += [taken.warning] if taken.warning else []
+        jsonout.write(jsonout.entry(taken.entry) | held)
     else:
         for line in render.snapshot(taken.entry, taken.capture):
             click.echo(line)
+        if taken.warning:
+            click.echo(render.warning(taken.warning))
     here.retain()

@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from putback.cli import call, jsonout, render
-from putback.errors import IntegrityError
-from putback.records.agent import Failure
-from putback.records.turn import TurnRollbackStatus, TurnState
+from putback.cli import call, jsonout, putting, render, standing
+from putback.errors import UsageError
+from putback.records.turn import TurnState
+
+if TYPE_CHECKING:
+    from putback.agents.protection import Protector
 
 
-@click.command(epilog="\b\nExample:\n  putback status")
+@click.command(
+    epilog="\b\nExample:\n  putback status\n  putback status --line   (in a status bar)\n  putback status --sizes"
+)
+@click.option("--line", "one_line", is_flag=True, help="One line for a status bar, at once, whatever is wrong.")
+@click.option("--sizes", is_flag=True, help="What each workspace and entry costs; it takes a while.")
 @call.command
-def command(here: call.Call) -> int:
-    """Protected or not, since when, what the store costs, and whether anything is undecided."""
+def command(here: call.Call, one_line: bool, sizes: bool) -> int:
+    """Protected or not, by what, since when, what the store costs, and whether anything is undecided.
+
+    --line tells the store's size as it was measured last. --sizes looks at everything that the store holds: some
+    seconds for some thousand entries. The logical size of an entry is that of the files in it, the physical size
+    what it takes on disk and shares with no other entry: what dropping it would free.
+    """
+    if one_line and sizes:
+        raise UsageError("--line and --sizes do not go together")
+    if one_line:
+        return standing.show_line(here)
+    from putback.cli import render_status
+
+    if sizes:
+        found = here.workspace.upkeep.sizes()
+        here.watch.close()
+        if here.json:
+            jsonout.write(msgspec.to_builtins(found))
+        else:
+            for line in render_status.sizes(
+                found, here.workspace.list(), here.workspace.paths.name, everything=putting.everything(here)
+            ):
+                click.echo(line)
+        return 0
+    return _whole(here)
+
+
+def _whole(here: call.Call) -> int:
+    from putback.cli import render_status
+
     found = here.workspace.status()
     runs = here.workspace.runs.unfinished()
-    turns, fault = _turns(here)
-    failure = _failure(here)
+    turns, fault = standing.open_turns(here)
+    failure = standing.last_failure(here)
+    by = _protectors(here)
     if here.json:
         more = {"damaged": [*found.damaged, *fault], "hook": msgspec.to_builtins(failure)}
-        more["over_cap"] = here.workspace.over_cap()
+        agents = [{"agent": item.agent, "scope": str(item.scope)} for item in by]
+        more |= {"over_cap": here.workspace.over_cap(), "agents": agents}
         jsonout.write(jsonout.status(found, runs, turns) | more)
     else:
-        for line in render.status(found, time.time()):
+        for line in render_status.status(found, by, time.time()):
             click.echo(line)
         if runs:
             from putback.cli import render_run
@@ -39,7 +79,7 @@ def command(here: call.Call) -> int:
             for line in render_turn.unsettled(turns):
                 click.echo(line)
         if failure is not None:
-            for line in render.failure(failure, time.time()):
+            for line in render_status.failure(failure, time.time()):
                 click.echo(line)
         over = here.workspace.over_cap()
         if over:
@@ -52,18 +92,10 @@ def command(here: call.Call) -> int:
     return 44 if unknown or not all(run.alive for run in runs) else 0
 
 
-def _failure(here: call.Call) -> Failure | None:
-    """What went wrong in a hook since the newest entry of the history."""
-    from putback.agents.hook import last_failure
+def _protectors(here: call.Call) -> list[Protector]:
+    from putback.agents.draft import Site
+    from putback.agents.protection import protectors
 
-    return last_failure(here.workspace.paths.store)
-
-
-def _turns(here: call.Call) -> tuple[list[TurnRollbackStatus], list[str]]:
-    """The turns of this work tree that stand open or unknown, and what is wrong with the records of turns."""
-    if not here.workspace.paths.store.claims.exists():
-        return [], []
-    try:
-        return here.workspace.turns.open_here(), []
-    except IntegrityError as error:
-        return [], [error.message]
+    with suppress(RuntimeError):
+        return protectors(Site(here.workspace.root, Path.home(), (), dict(os.environ)))
+    return []  # nobody knows where the home directory is
