@@ -16,14 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from putback import config
 from putback.errors import (
     IntegrityError,
     LockedError,
-    NothingToUndo,
-    PutbackError,
     StorageError,
     UnknownId,
     UnsafePath,
@@ -219,6 +215,7 @@ class Workspace:
         no, nothing is touched. Raises UsageError for both `force` and `merge`, or a snapshot to merge.
         """
         from putback.ops import compare
+        from putback.ops.restore import Options
 
         scope = self._scope(paths)
         killed = self.runs.find(asked)
@@ -233,7 +230,7 @@ class Workspace:
 
             return restore.of_entry(session, run, self._paths.runs / run.id)
 
-        return self._restore("restore", target, scope, exact, force, dry_run, confirm, asked, merge=merge)
+        return self._restore("restore", target, Options(scope, force, exact, merge), dry_run, confirm, asked)
 
     def restore_documents(
         self,
@@ -251,6 +248,7 @@ class Workspace:
         They choose what is done, never where: with `insist` it is this tree that is meant, else all of them must
         name it, or RootDisagreement is raised. A step that the store's captures contradict is refused.
         """
+        from putback.ops.restore import Options
 
         def target(session: Session) -> Target:
             from putback.runs import restore
@@ -259,7 +257,8 @@ class Workspace:
             documents = Evidence(Path(os.fsdecode(folder))).load()
             return restore.target(session, documents, insist=insist)
 
-        return self._restore("restore", target, self._scope(paths), False, force, dry_run, confirm, merge=merge)
+        options = Options(self._scope(paths), force, merge=merge)
+        return self._restore("restore", target, options, dry_run, confirm)
 
     @property
     def limits(self) -> Limits:
@@ -300,14 +299,8 @@ class Workspace:
             output=output,
         )
         contents = request.discipline is Discipline.CONTENTS
-        earlier = {run.id for run in self.runs.unfinished()}
-        try:
+        with self.runs.telling_how_to_close(contents=contents):
             return runs.run(self._paths, lambda: self._session("run", create=True, contents=contents), request)
-        except PutbackError as error:
-            for run in self.runs.killed():
-                if run.id not in earlier:
-                    error.hint = _unclosed(error.hint, run.id, contents)
-            raise
 
     @property
     def runs(self) -> Runs:
@@ -335,36 +328,6 @@ class Workspace:
 
         return Upkeep(self._paths, self._settings, self._progress)
 
-    def make_room(self) -> None:
-        """Before a capture: have configured retention done first, where the store is over its cap and it is due.
-
-        Frontends call this; a capture by itself never drops anything.
-        """
-        if self._settings.retention.is_set:
-            from putback.upkeep import automatic
-
-            automatic.make_room(self._paths, self._settings)
-
-    def retain(self) -> str:
-        """After a capture: have configured retention done in a process of its own, for which nobody waits.
-
-        Returns what a person should be told once: that it cannot keep the store below its cap; else empty.
-        """
-        if not self._settings.retention.is_set:
-            return ""
-        from putback.upkeep import automatic
-
-        automatic.start(self._paths, self._settings)
-        return automatic.news(self._paths, self._settings)
-
-    def over_cap(self) -> str:
-        """What a person should know where configured retention leaves the store above its cap; else empty."""
-        if not self._settings.retention.is_set:
-            return ""
-        from putback.upkeep import automatic
-
-        return automatic.over_cap(self._paths, self._settings)
-
     def undo(
         self,
         asked: str | None = None,
@@ -380,22 +343,27 @@ class Workspace:
         back whole, in the index too, or not at all. Raises NothingToUndo, and UnknownStateError while an
         interrupted restore waits for `recover`.
         """
-        newest = self._turn_to_undo(asked)
-        if newest is not None:
+        from putback import restoring
+        from putback.ops.restore import Options
+
+        self._settle()
+        turn = restoring.exact_turn_to_undo(self._paths, asked) if self._paths.exists() else None
+        if turn is not None:
             from putback.turns import undo
 
-            return undo.undo(self.turns, newest, force=force, merge=merge, dry_run=dry_run, confirm=confirm)
-
-        def target(session: Session) -> Target:
-            return _by_undo(session, asked)
-
-        return self._restore("undo", target, frozenset(), False, force, dry_run, confirm, merge=merge)
+            return undo.undo(self.turns, turn, force=force, merge=merge, dry_run=dry_run, confirm=confirm)
+        options = Options(force=force, merge=merge)
+        return self._restore("undo", restoring.undo_of(asked), options, dry_run, confirm)
 
     def redo(
         self, *, force: bool = False, merge: bool = False, dry_run: bool = False, confirm: Confirm | None = None
     ) -> Restored:
         """Put back what `undo` changed last, as it was before. Raises as `undo` does."""
-        return self._restore("redo", _by_redo, frozenset(), False, force, dry_run, confirm, merge=merge)
+        from putback import restoring
+        from putback.ops.restore import Options
+
+        options = Options(force=force, merge=merge)
+        return self._restore("redo", restoring.redo_of, options, dry_run, confirm)
 
     def interrupted(self) -> Interrupted | None:
         """The restore that was cut short and of which nobody has yet decided what should become; else None."""
@@ -436,49 +404,15 @@ class Workspace:
         self,
         name: str,
         find: Callable[[Session], Target],
-        scope: frozenset[RelPath],
-        exact: bool,
-        force: bool,
+        options: Options,
         dry_run: bool,
         confirm: Confirm | None,
         asked: str = "",
-        *,
-        merge: bool = False,
     ) -> Restored:
-        from putback.ops import recover, restore
-        from putback.ops.restore import Options, Restored
+        from putback import restoring
 
-        options = Options(scope, force, exact, merge)
         with self._session(name, asked) as session:
-            interrupted = recover.inspect(session) is not None
-            if interrupted and name != "restore":
-                # A restore names its goal and captures everything as it is first; undo and redo would build on it.
-                recover.check_known(session)
-            if name in ("undo", "redo"):
-                # The newest thing that was done is that run, of which the history may not know yet.
-                from putback.runs import unfinished
-
-                unfinished.check_closed(self._paths)
-            prepared = restore.prepare(session, find(session), options)
-            if dry_run or (confirm is not None and prepared.plan.steps and not confirm(prepared.plan)):
-                return Restored(prepared.plan)
-            if interrupted:
-                recover.resolve(session, recover.Choice.KEEP)
-            return msgspec.structs.replace(restore.carry_out(session, prepared), superseded=interrupted)
-
-    def _turn_to_undo(self, asked: str | None) -> Entry | None:
-        """The exact-path turn that undo would take back; None where it would take back something else."""
-        from putback.records.history import EntryKind
-        from putback.store.history import History, undoable
-
-        if not self._paths.exists():
-            return None
-        self._settle()
-        try:
-            entry = undoable(History(self._paths.history), asked)
-        except NothingToUndo:
-            return None
-        return entry if entry.kind is EntryKind.TURN and entry.agent is None else None
+            return restoring.put_back(session, find, options, dry_run=dry_run, confirm=confirm)
 
     def _settle(self) -> None:
         """For what reads the history without a lock: have an exchange of it that was cut short come to its end."""
@@ -527,23 +461,3 @@ class Workspace:
             with suppress(LockedError, StorageError, IntegrityError):
                 forget.purge(self.upkeep)
         return session(self._paths, self._settings, self._progress, name, asked, create=create, contents=contents)
-
-
-def _unclosed(hint: str | None, run: str, contents: bool) -> str:
-    """What to do about a run that came to its end, but whose account could not be closed."""
-    then = (
-        f"`putback restore {run[:12]}` takes the run back" if contents else "`putback recover` tells what it did"
-    )
-    return f"{hint}; then {then}" if hint else then
-
-
-def _by_undo(session: Session, asked: str | None) -> Target:
-    from putback.ops import undo
-
-    return undo.undo_target(session, asked)
-
-
-def _by_redo(session: Session) -> Target:
-    from putback.ops import undo
-
-    return undo.redo_target(session)

@@ -52,7 +52,7 @@ def test_a_capture_by_itself_drops_nothing(workspace: Workspace) -> None:
 
 def test_the_process_in_the_background_keeps_what_the_user_said(workspace: Workspace) -> None:
     snapshots(workspace, 3)
-    assert workspace.retain() == ""
+    assert workspace.upkeep.retain() == ""
     until(lambda: automatic.settled(workspace.paths) is not None)
     assert listed(workspace) == ["2", "1"]
 
@@ -79,7 +79,7 @@ def test_it_is_done_once_for_each_change(workspace: Workspace, monkeypatch: pyte
     started: list[object] = []
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", lambda *given, **_: started.append(given))
-        workspace.retain()
+        workspace.upkeep.retain()
     assert started == []
     assert automatic.is_due(workspace.paths, settings(keep_last=1)), "other rules are a change"
     snapshots(workspace, 1)
@@ -95,7 +95,7 @@ def test_without_rules_nothing_is_started(tree: Path, open_workspace: OpenWorksp
     create(tree, {"a": "a\n"})
     plain = open_workspace(tree)
     plain.snapshot()
-    assert plain.retain() == "" and not automatic.is_due(plain.paths, plain.settings)
+    assert plain.upkeep.retain() == "" and not automatic.is_due(plain.paths, plain.settings)
 
 
 def test_at_most_one_is_at_work_on_a_store(workspace: Workspace) -> None:
@@ -117,8 +117,8 @@ def test_a_cap_that_cannot_be_kept_is_told_once_and_stays_in_status(
     (tree / "a").write_bytes(os.urandom(70_000))
     workspace.snapshot("2")
     settle(workspace)
-    assert "its cap is 200000" in workspace.over_cap()
-    assert "keep less" in workspace.retain() and workspace.retain() == ""
+    assert "its cap is 200000" in workspace.upkeep.over_cap()
+    assert "keep less" in workspace.upkeep.retain() and workspace.retain() == ""
     options = ["-c", "retention.keep_last=3", "-c", f"store.max_bytes={cap}", "-c", "store.min_free_bytes=0"]
     putback(["-C", str(tree), "--store", str(store), *options, "status"])
     assert "its cap is 200000" in capsys.readouterr().out
@@ -135,7 +135,7 @@ def test_room_is_made_first_where_the_background_has_not_come_to_it(
     workspace = open_workspace(tree, keep_last=1, max_bytes=200_000)
     for number in range(6):
         (tree / "a").write_bytes(os.urandom(120_000))
-        workspace.make_room()
+        workspace.upkeep.make_room()
         workspace.snapshot(str(number))
     assert listed(workspace)[0] == "5" and len(listed(workspace)) <= 3
 

@@ -59,7 +59,7 @@ class Call(msgspec.Struct, dict=True):
 
     def retain(self) -> None:
         """After a capture: let configured retention do its work, and tell once where it cannot."""
-        news = self.workspace.retain()
+        news = self.workspace.upkeep.retain()
         if news:
             self.note(f"note: {news}")
 

@@ -36,7 +36,7 @@ def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: 
     """Run a restore of some kind and return the exit code."""
     answer = _Answer(here, yes)
     if not dry_run:
-        here.workspace.make_room()
+        here.workspace.upkeep.make_room()
     result = act(answer)
     here.watch.close()
     if here.json:

@@ -4,9 +4,9 @@ The base is the file as the span left it, theirs as it was before the span, ours
 bits and kind are each judged by themselves. git merges texts, line by line and byte for byte; what it cannot merge
 without a conflict is not used at all, so no mark of a conflict is ever written.
 
-What a merge makes has lines of theirs and ours alone, so that a base which a document names tells nothing of itself.
-It is stored before the plan is made; where nothing comes of the plan it is garbage. Not guaranteed: that two changes
-which do not touch the same lines mean something together.
+What a merge makes has lines of theirs and ours alone, so that a base which a document names tells nothing of
+itself. It is stored before the plan is made; where nothing comes of the plan it is garbage. Not guaranteed: that
+two changes which do not touch the same lines mean something together.
 """
 
 from __future__ import annotations

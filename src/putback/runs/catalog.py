@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,20 @@ class Runs(msgspec.Struct, frozen=True):
         documents = Evidence(folder).load()
         with self.open_session(True) as session:
             return verify.verify(documents, StoreWitness(session, folder.name))
+
+    @contextmanager
+    def telling_how_to_close(self, *, contents: bool) -> Iterator[None]:
+        """An error within the block says what to do about a run whose account it has kept from being closed."""
+        earlier = {run.id for run in self.unfinished()}
+        try:
+            yield
+        except PutbackError as error:
+            for run in self.killed():
+                if run.id not in earlier:
+                    close = f"`putback restore {run.id[:12]}` takes the run back"
+                    then = close if contents else "`putback recover` tells what it did"
+                    error.hint = f"{error.hint}; then {then}" if error.hint else then
+            raise
 
     def unfinished(self) -> list[Unfinished]:
         """The runs that are under way or whose supervisor was killed, oldest first."""

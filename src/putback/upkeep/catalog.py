@@ -35,6 +35,36 @@ class Upkeep(msgspec.Struct, frozen=True):
 
         return prune.prune(self, keep, vanished=vanished, unmounted=unmounted, dry_run=dry_run)
 
+    def make_room(self) -> None:
+        """Before a capture: have configured retention done first, where the store is over its cap and it is due.
+
+        Frontends call this; a capture by itself never drops anything.
+        """
+        if self.settings.retention.is_set:
+            from putback.upkeep import automatic
+
+            automatic.make_room(self.where, self.settings)
+
+    def retain(self) -> str:
+        """After a capture: have configured retention done in a process of its own, for which nobody waits.
+
+        Returns what a person should be told once: that it cannot keep the store below its cap; else empty.
+        """
+        if not self.settings.retention.is_set:
+            return ""
+        from putback.upkeep import automatic
+
+        automatic.start(self.where, self.settings)
+        return automatic.news(self.where, self.settings)
+
+    def over_cap(self) -> str:
+        """What a person should know where configured retention leaves the store above its cap; else empty."""
+        if not self.settings.retention.is_set:
+            return ""
+        from putback.upkeep import automatic
+
+        return automatic.over_cap(self.where, self.settings)
+
     def reclaim(self, *, purge: frozenset[str] = frozenset()) -> Reclaimed:
         """Pack what is needed and drop what is not, beside other processes; clear away what killed ones left.
 

@@ -105,7 +105,7 @@ def command(
             output=2 if here.json else None,
         )
 
-    here.workspace.make_room()
+    here.workspace.upkeep.make_room()
     result = act() if turn is None or paths_from is None else in_turn(here, turn, paths_from, act)
     here.watch.close()
     if here.json:

@@ -17,7 +17,7 @@ def command(here: call.Call, message: str, paths: tuple[str, ...]) -> None:
     Everything is held except `.git`, what your ignore rules leave out, and what is named as not covered.
     """
     here.strict = True
-    here.workspace.make_room()
+    here.workspace.upkeep.make_room()
     taken = here.workspace.snapshot(message, paths=paths)
     here.watch.close()
     from putback.cli import jsonout, render

@@ -63,7 +63,7 @@ def _whole(here: call.Call) -> int:
     if here.json:
         more = {"damaged": [*found.damaged, *fault], "hook": msgspec.to_builtins(failure)}
         agents = [{"agent": item.agent, "scope": str(item.scope)} for item in by]
-        more |= {"over_cap": here.workspace.over_cap(), "agents": agents}
+        more |= {"over_cap": here.workspace.upkeep.over_cap(), "agents": agents}
         jsonout.write(jsonout.status(found, runs, turns) | more)
     else:
         for line in render_status.status(found, by, time.time()):
@@ -81,7 +81,7 @@ def _whole(here: call.Call) -> int:
         if failure is not None:
             for line in render_status.failure(failure, time.time()):
                 click.echo(line)
-        over = here.workspace.over_cap()
+        over = here.workspace.upkeep.over_cap()
         if over:
             click.echo(f"  note      {over}")
         for problem in fault:
