@@ -73,7 +73,7 @@ def drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool = False) -> Draft | None:
 
 
 def _mended(upkeep: Upkeep, act: Callable[[], Result]) -> Result:
-    """Do it; once more where git refuses, for the lock files of a git that was killed may be why. They go first."""
+    """Do it; once more where git refuses, for the lock files of a killed git may be why. They go first."""
     try:
         return act()
     except IntegrityError:
