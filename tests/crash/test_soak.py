@@ -159,6 +159,7 @@ def test_soak(tmp_path: Path) -> None:
     places = [Place(tmp_path / f"place{number}") for number in range(PROCESSES)]
     for place in places:
         place.become(_tree(1))
+        place.workspace.snapshot("1")
     killed = _run(places, chance)
     assert killed
     faults = [place.faults.read_text() for place in places if place.faults.exists()]
