@@ -1,4 +1,4 @@
-"""One restore of a workspace from what is asked to what was done, under the lock: undo and redo are restores, too."""
+"""One restore of a workspace, from what is asked to what was done; undo and redo are two of them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def exact_turn_to_undo(where: WorkspacePaths, asked: str | None) -> Entry | None
 def _decided(session: Session) -> Session:
     """Refuse to build on what is not known: an interrupted restore, a run that is not closed.
 
-    A restore names its goal and captures everything as it is first. Undo and redo would walk on from there; and the
-    newest thing that was done is that run, of which the history may not know yet.
+    A restore names its goal and captures everything as it is first. Undo and redo would walk on from there; and
+    the newest thing that was done is that run, of which the history may not know yet.
     """
     recover.check_known(session)
     unfinished.check_closed(session.where)

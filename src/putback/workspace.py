@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from putback.config import Settings
     from putback.ops.compare import Comparison, Shown
     from putback.ops.recover import Choice, Interrupted
-    from putback.ops.restore import Restored, Target
+    from putback.ops.restore import Options, Restored, Target
     from putback.ops.session import Session
     from putback.ops.snapshot import Snapshot
     from putback.ops.status import Glance, WorkspaceStatus

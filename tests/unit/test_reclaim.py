@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from crash.killing import fsck, scratch_files
+from crash.killing import fsck, in_child, scratch_files
 from putback import seams
 from putback.errors import IntegrityError, LockedError
 from putback.fs import lock
@@ -18,6 +20,7 @@ from putback.git import command, refs
 from putback.git.index import read_index, write_index
 from putback.git.index_edit import IndexEditor
 from putback.git.pack_index import PackIndex
+from putback.ops.recover import Choice
 from putback.progress import SILENT
 from putback.upkeep import packing
 from putback.upkeep.packing import Pack, rolled_up
@@ -425,3 +428,31 @@ def test_digests_that_have_grown_begin_anew(workspace: Workspace, monkeypatch) -
 def test_the_tree_is_as_it_was(workspace: Workspace, tree: Path) -> None:
     reclaim(workspace)
     same(read_back(tree), normal({**SOME, "changing": "0\n", "link": Link("changing")}))
+
+
+def test_what_an_interrupted_merge_has_made_stays(tree: Path, workspace: Workspace) -> None:
+    lines = [f"{number}\n" for number in range(9)]
+    create(tree, {"text": "".join(lines)})
+    workspace.snapshot("before")
+    create(tree, {"text": "".join(["turned\n", *lines[1:]])})
+    workspace.snapshot("after")
+    create(tree, {"text": "".join(["turned\n", *lines[1:], "added since\n"])})
+    interrupt("restore.publishing", lambda: workspace.restore("@2..@1", merge=True))
+    reclaim(workspace)
+    workspace.recover(Choice.FORWARD)
+    assert (tree / "text").read_text() == "".join([*lines, "added since\n"])
+
+
+def interrupt(seam: str, action: Callable[[], object]) -> None:
+    """Have a process killed at a seam."""
+
+    def observer(name: str) -> None:
+        if name == seam:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def run() -> None:
+        seams.observe(observer)
+        action()
+
+    status, said = in_child(run)
+    assert status == -signal.SIGKILL, said

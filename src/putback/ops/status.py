@@ -28,8 +28,8 @@ class WorkspaceStatus(msgspec.Struct, frozen=True):
     `damaged` says what is wrong with those of the NEWEST records of the history that cannot be read. `replaced` is
     true where another directory stands at the path than the one that was captured last. `permissions` are those of
     the store, or those that it would be made with. Where nothing was ever captured, `moved_from` are the roots at
-    which this may have been captured before it was moved, the likeliest first. `purging`: content that was forgotten
-    may still be on the disk.
+    which this may have been captured before it was moved, the likeliest first. `purging`: content that was
+    forgotten may still be on the disk.
     """
 
     root: Path

@@ -1,7 +1,8 @@
 """What the object store must keep: all that captures and private indexes stand for.
 
 Roots are every ref, the contents and trees of every workspace's private index (an entry is a promise that its
-object is stored), and the trees that captures of digests alone share with the store; those promise no contents.
+object is stored), what the journal names of a restore that is under way or was interrupted, and the trees that
+captures of digests alone share with the store; those promise no contents.
 What a command has stored and not yet named is no root: commands hold the store's lock, shared, until it is named.
 """
 
@@ -21,6 +22,7 @@ from putback.git.objects import ObjectReader
 from putback.git.trees import items_of
 from putback.ops import state
 from putback.store.layout import Store
+from putback.upkeep.needed import ids_in
 
 Signature = tuple[int, ...]
 Found = dict[bytes, bytes]
@@ -60,6 +62,11 @@ class Needed:
         self._follow(held, self._git.on(self._store.git_dir), self._held, contents=True)
         for git_dir, trees in shared.items():
             self._follow(trees, self._git.on(git_dir), self._shared, contents=False)
+        for folder in workspaces(self._store):
+            # What a merge has made is in no capture before it is put in its place. After what is followed, so that
+            # nothing that refers to more passes for the content of a file.
+            for oid in ids_in(folder / "journal"):
+                self._held.setdefault(bytes.fromhex(oid), b"")
         # Dictionaries keep the order in which things were added.
         return {*list(self._held)[before[0] :], *list(self._shared)[before[1] :]}
 
