@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 
 import msgspec
 
@@ -35,6 +36,7 @@ from putback.store.captures import TreeState, View
 # What is larger is no text whose lines anybody counts, and an agent is not kept waiting for a number.
 _NO_LARGE_TEXT = ("core.bigFileThreshold", "1m")
 _COUNT_SECONDS = 1.0
+_RECENT = 500
 
 
 def begin(session: Session, event: Event, is_late: Callable[[], bool] = lambda: False) -> OpenTurn:
@@ -87,13 +89,11 @@ def end(session: Session, event: Event, ended: Ended) -> Entry | None:
 def put_back(session: Session, event: Event) -> list[RelPath]:
     """The paths that were put back since the last turn of this agent's session, in path order.
 
-    Nothing where the session has had no turn yet: what was put back before is not news to it.
+    Nothing where the session has had no turn yet, or none for long: what was put back before is not news to it.
     """
     found: set[RelPath] = set()
-    for name in session.history.names():
-        entry = session.history.read(name)
-        turn = entry.agent
-        if turn is not None and (turn.agent, turn.session) == (event.agent, event.session):
+    for entry in _recent(session, EntryKind.TURN, EntryKind.RESTORE):
+        if _is_of(entry, event):
             return sorted(found)
         if entry.kind is EntryKind.RESTORE:
             found |= session.capture(entry.after).touched or set()
@@ -101,12 +101,23 @@ def put_back(session: Session, event: Event) -> list[RelPath]:
 
 
 def last_prompt(session: Session, event: Event) -> str:
-    """What the last turn of this agent's session was about; empty where it has had none here."""
-    for name in session.history.names():
-        turn = session.history.read(name).agent
-        if turn is not None and (turn.agent, turn.session) == (event.agent, event.session):
-            return turn.prompt
+    """What the last turn of this agent's session was about; empty where it has had none here for long."""
+    for entry in _recent(session, EntryKind.TURN):
+        if entry.agent is not None and _is_of(entry, event):
+            return entry.agent.prompt
     return ""
+
+
+def _recent(session: Session, *kinds: EntryKind) -> Iterator[Entry]:
+    """The newest entries of these kinds, as many as a prompt may be kept waiting for; newest first."""
+    names = (name for name in session.history.names() if name.kind in kinds)
+    return session.history.each(islice(names, _RECENT))
+
+
+def _is_of(entry: Entry, event: Event) -> bool:
+    """Whether it is a turn of the session that the event is of."""
+    turn = entry.agent
+    return turn is not None and (turn.agent, turn.session) == (event.agent, event.session)
 
 
 def _close(session: Session, folder: SessionFolder, state: TreeState, index: str, ended: Ended) -> Entry | None:

@@ -80,7 +80,10 @@ def _failed(failure: results.Failure) -> Answer:
 
 
 def _create(workspace: Workspace, asked: requests.Create) -> results.Created:
-    return answers.created(workspace.snapshot(asked.message, paths=_paths(workspace, asked)))
+    workspace.upkeep.make_room()
+    taken = workspace.snapshot(asked.message, paths=_paths(workspace, asked))
+    workspace.upkeep.retain()
+    return answers.created(taken)
 
 
 def _list(workspace: Workspace, asked: requests.List) -> results.Listed:
