@@ -26,9 +26,11 @@ from putback.store.layout import WorkspacePaths
 
 EMPTY_TREE = object_id("tree", b"").hex()
 _TREE, _BLOB = 0o040000, 0o100644
+_PARTS = frozenset({"files", "capture.json", "directories", "modes", "ignored"})
 
 
-def _commit(tree: str, record: Capture) -> bytes:
+def commit_of(tree: str, record: Capture) -> bytes:
+    """The content of the commit of a capture: its tree and its record say everything that is in it."""
     who = f"putback <putback@localhost> {max(0, record.created_ns // 10**9)} +0000"
     title = (record.message or str(record.purpose)).replace("\0", " ")
     return f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{title}\n".encode()
@@ -123,7 +125,7 @@ def write(
             if any(oid == EMPTY_TREE for _, _, oid in trees):
                 writer.add_whole("tree", b"")
             tree = writer.add_whole("tree", tree_of([*trees, *entries]))
-            capture_id = writer.add_whole("commit", _commit(tree, state.record))
+            capture_id = writer.add_whole("commit", commit_of(tree, state.record))
             writer.finish()
         seams.reach("capture.before_ref")
         refs.anchor(where.store.git_dir, where.name, capture_id, where.scratch)
@@ -139,7 +141,7 @@ class StoredCapture(View):
     def __init__(self, reader: ObjectReader, capture_id: str) -> None:
         self.id = capture_id
         self._reader = reader
-        self._parts = _parts(reader, capture_id)
+        self._parts = parts_of(reader, capture_id)
         self.record = document.decode(self._blob("capture.json"), Capture, f"capture {capture_id[:12]}")
 
         self.files_tree = self._parts["files"]
@@ -174,22 +176,33 @@ class StoredCapture(View):
         return self._reader.read(self._parts[name], "blob")
 
 
-def _parts(reader: ObjectReader, capture_id: str) -> dict[str, str]:
+def parts_of(reader: ObjectReader, capture_id: str) -> dict[str, str]:
+    """The ids of the trees and lists of a capture, by name. Raises IntegrityError."""
     commit = reader.read(capture_id, "commit")
     tree_line = commit.partition(b"\n")[0]
     if not tree_line.startswith(b"tree ") or len(tree_line) != 69:
         raise IntegrityError(f"capture {capture_id[:12]} is no commit of ours")
-    data = reader.read(tree_line[5:].decode("ascii", "replace"), "tree")
-    parts: dict[str, str] = {}
-    while data:
-        header, _, rest = data.partition(b"\0")
-        name = header.partition(b" ")[2].decode("ascii", "replace")
-        parts[name] = rest[:32].hex()
-        data = rest[32:]
-    missing = {"files", "capture.json", "directories", "modes", "ignored"} - parts.keys()
+    parts = entries_of(reader.read(tree_line[5:].decode("ascii", "replace"), "tree"))
+    missing = _PARTS - parts.keys()
     if missing:
         raise IntegrityError(f"capture {capture_id[:12]} lacks {', '.join(sorted(missing))}")
     return parts
+
+
+def entries_of(tree: bytes) -> dict[str, str]:
+    """The ids in the top tree of a capture, by name."""
+    parts: dict[str, str] = {}
+    while tree:
+        header, _, rest = tree.partition(b"\0")
+        name = header.partition(b" ")[2].decode("ascii", "replace")
+        parts[name] = rest[:32].hex()
+        tree = rest[32:]
+    return parts
+
+
+def is_whole(parts: Mapping[str, str]) -> bool:
+    """Whether these are all the parts that a capture must have."""
+    return parts.keys() >= _PARTS
 
 
 def encode_modes(modes: Mapping[RelPath, int]) -> bytes:
