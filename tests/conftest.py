@@ -29,7 +29,7 @@ _SLOW = (
     *("unit/test_interrupted_runs", "unit/test_portable", "unit/test_ledger", "unit/test_follow"),
     *("unit/test_guards", "unit/test_worktree_provider", "unit/test_claims", "unit/test_bindings", "mcp/"),
     *("unit/test_turn_", "unit/test_staged", "unit/test_user_index", "unit/test_permissions", "unit/test_hook"),
-    *("unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk"),
+    *("unit/test_check", "unit/test_install", "unit/test_doctor", "unit/test_adapters", "unit/test_bulk"),
 )
 
 

@@ -177,6 +177,7 @@ def checked(item: Checked) -> dict[str, Any]:
                 "problem": damage.problem,
                 "workspace": damage.workspace,
                 "entry": damage.entry,
+                "capture": damage.capture,
                 "whole": damage.whole,
                 "lost": at_paths(damage.lost),
                 "repaired": damage.repaired,

@@ -61,15 +61,17 @@ class Lost(AtPath, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Damage(Strict, frozen=True, kw_only=True):
-    """One fault. `entry` is the id of the entry it is about, empty where it is about none; `lost` names what of it
-    cannot come back, and is empty where nothing is lost. `whole` says that nothing of the entry can be restored.
-    `repaired` says what repair did about it; where something is lost for good, that is in `problem` all the same.
+    """One fault. `entry` and `capture` are the ids of what it is about, empty where it is about none.
+
+    `lost` names what cannot come back, and is empty where nothing is lost; `whole` says that nothing of it can.
+    `repaired` says what repair did about it; what is lost all the same is in the other fields.
     """
 
     part: Part
     problem: str
     workspace: str = ""
     entry: str = ""
+    capture: str = ""
     whole: bool = False
     lost: tuple[Lost, ...] = ()
     repaired: str = ""

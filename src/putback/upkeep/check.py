@@ -54,13 +54,16 @@ class _Checker:
         self._progress = Shield(upkeep.progress)
         self._git = command.find(cancelled=self._progress.cancelled)
         self._places = self._choose(everything)
-        self._chosen = window(self._store, read_share)
+        self._first = next_place(self._store)
+        self._chosen = window(self._first, read_share)
 
     def run(self, *, repair: bool) -> Checked:
+        if not self._places:
+            return Checked(entries=0, objects=0, bytes_read=0)
         with self._locked(shared=True):
             before = self._survey()
         if 0 < self._share < 1:
-            move_window(self._store, self._share)
+            keep_place(self._store, self._first + int(self._share * _CIRCLE))
         return self._repaired(before) if repair and before.damage else before.answer()
 
     def _repaired(self, before: Survey) -> Checked:
@@ -109,7 +112,7 @@ class _Checker:
 
     @contextmanager
     def _locked(self, *, shared: bool) -> Iterator[None]:
-        """The locks of the workspaces and of the store; unless it is shared, nobody is in the middle of anything."""
+        """The locks of the workspaces and of the store; where that is ours alone, nobody is at work."""
         wait = self._upkeep.settings.store.lock_wait_seconds
         with ExitStack() as stack:
             for where in self._places:
@@ -120,8 +123,9 @@ class _Checker:
 
 
 def _key(item: Damage) -> tuple[str, ...]:
-    if item.part is Part.OBJECT and item.entry:
-        return (item.part, item.workspace, item.entry)
+    if item.part is Part.OBJECT and item.capture:
+        # How much of it is lost may change, so the words may, too.
+        return (item.part, item.workspace, item.entry, item.capture)
     return (item.part, item.workspace, item.entry, item.problem)
 
 
@@ -133,29 +137,24 @@ def _shrunk(now: Damage, before: Damage) -> Damage:
     return msgspec.structs.replace(now, problem=f"{now.problem}; {back:,} more were found and are stored again")
 
 
-def window(store: Store, share: float) -> Chosen:
-    """Which contents a check hashes, by raw id. As random as any; a call goes on where the last ended.
-
-    So calls of 5 % have read everything after twenty.
-    """
+def window(first: int, share: float) -> Chosen:
+    """Which contents a check hashes, by raw id: a share of the circle of ids, which are as good as random."""
     if share >= 1:
         return lambda oid: True
-    if share <= 0:
-        return lambda oid: False
-    first, width = _place(store), int(share * _CIRCLE)
+    width = int(share * _CIRCLE)
     return lambda oid: (int.from_bytes(oid[:4], "big") - first) % _CIRCLE < width
 
 
-def move_window(store: Store, share: float) -> None:
-    """The next check of a share goes on where this one ended. Where that cannot be kept, chance decides."""
-    with suppress(OSError):
-        place = (_place(store) + int(share * _CIRCLE)) % _CIRCLE
-        write_cache(store.root / "checked", _PLACE.pack(place))
-
-
-def _place(store: Store) -> int:
+def next_place(store: Store) -> int:
+    """Where on the circle the last check of a share ended, so that twenty of 5 % read everything."""
     try:
         (place,) = _PLACE.unpack((store.root / "checked").read_bytes())
         return int(place)
     except (OSError, struct.error):
         return random.randrange(_CIRCLE)
+
+
+def keep_place(store: Store, place: int) -> None:
+    """Where the next check of a share begins. Where that cannot be kept, chance decides."""
+    with suppress(OSError):
+        write_cache(store.root / "checked", _PLACE.pack(place % _CIRCLE))

@@ -47,6 +47,7 @@ def _of(need: Need, captured: Captured, tainted: _Tainted) -> Damage | None:
         problem=problem,
         workspace=need.workspace,
         entry=need.entry,
+        capture=need.capture,
         whole=bool(fault),
         lost=tuple(lost),
     )

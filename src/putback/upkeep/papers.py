@@ -19,7 +19,7 @@ from putback.ops import leftovers
 from putback.records import document
 from putback.records.agent import OpenTurn
 from putback.records.history import Entry, EntryKind
-from putback.records.turn import TurnCapture
+from putback.records.turn import TurnCapture, TurnSnapshot
 from putback.records.upkeep import Damage, Part
 from putback.runs import unfinished, verify
 from putback.runs.evidence import Evidence
@@ -31,6 +31,7 @@ from putback.turns.claims import Claims
 from putback.turns.custody import turns_of
 
 _OPEN_TURNS = "*.open"
+_CAPTURE = re.compile(r"[0-9a-f]{64}")
 _GENERATION = re.compile(r"[1-9]\d{0,9}")
 
 
@@ -44,22 +45,30 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Papers(msgspec.Struct):
-    """What was read of one workspace. `faulty` are the names of history records that are damaged."""
+    """What was read of one workspace. `faulty` are the names of history records that are damaged, `ends` those of exact-path turns."""
 
     where: WorkspacePaths
     entries: list[Entry] = []
     needs: list[Need] = []
     damage: list[Damage] = []
     faulty: list[Name] = []
+    ends: list[tuple[str, TurnSnapshot]] = []
 
     def need(self, capture: str, what: str, entry: str = "") -> None:
-        """Note that a record names a capture; an empty id is none."""
-        if capture:
+        """Note that a record names a capture; an empty id is none. Nothing else gets to git."""
+        if capture and not is_capture_id(capture):
+            self.fault(Part.TURN, f"what names {what} is damaged: {capture[:80]!r} is no id", entry)
+        elif capture:
             self.needs.append(Need(capture, what, self.where.name, entry))
 
     def fault(self, part: Part, problem: str, entry: str = "", *, whole: bool = False) -> None:
         """Note a fault."""
         self.damage.append(Damage(part=part, problem=problem, workspace=self.where.name, entry=entry, whole=whole))
+
+
+def is_capture_id(text: str) -> bool:
+    """Whether this can be the id of a capture, so that git may be asked for it."""
+    return _CAPTURE.fullmatch(text) is not None
 
 
 def read(where: WorkspacePaths) -> Papers:
@@ -97,7 +106,7 @@ def _identity(found: Papers) -> None:
         found.fault(Part.WORKSPACE, f"the record of workspace {found.where.name} is missing; nothing is lost")
     elif not root_of(found.where):
         found.fault(
-            Part.WORKSPACE, f"the record of workspace {found.where.name} names another directory; nothing is lost"
+            Part.WORKSPACE, f"the record of workspace {found.where.name} is not as it was written; nothing is lost"
         )
 
 
@@ -108,7 +117,8 @@ def _history(found: Papers) -> None:
             entry = _entry(history, name)
         except PutbackError as error:
             found.faulty.append(name)
-            found.fault(Part.ENTRY, f"{_unreadable(name)}: {error.message}", name.id, whole=True)
+            whole = name.kind is not EntryKind.SNAPSHOT
+            found.fault(Part.ENTRY, f"{_unreadable(name)}: {error.message}", name.id, whole=whole)
             if name.kind is EntryKind.SNAPSHOT:
                 found.need(name.id, f"snapshot {name.id[:12]}", name.id)
             continue
@@ -128,6 +138,9 @@ def _entry(history: History, name: Name) -> Entry:
         raise IntegrityError(f"history record {str(history.folder / name.file)!r} is not in canonical form")
     for item in entry.scope:
         _ = item.raw
+    for capture in (entry.before, entry.after):
+        if capture and not is_capture_id(capture):
+            raise IntegrityError(f"history record {str(history.folder / name.file)!r} names what is no capture")
     for outcome in entry.declined:
         _ = outcome.name
     return entry
@@ -135,7 +148,7 @@ def _entry(history: History, name: Name) -> Entry:
 
 def _unreadable(name: Name) -> str:
     if name.kind is EntryKind.SNAPSHOT:
-        return f"snapshot {name.id[:12]} has a damaged record; its files are looked at apart from that"
+        return f"snapshot {name.id[:12]} cannot be restored while its record is damaged"
     return f"{name.kind} {name.id[:12]} cannot be shown or taken back any more; its record is damaged"
 
 
@@ -214,18 +227,20 @@ def _turns(found: Papers) -> None:
                 continue
             if evidence.pending.binding != bound.digest:
                 found.fault(Part.TURN, f"turn {turn.capture_id[:12]} is of another binding", turn.capture_id)
-            for name, capture in (("begun", evidence.begun), ("sealed", evidence.sealed)):
-                _ends(found, turn.capture_id, name, capture)
+            for capture in (evidence.begun, evidence.sealed):
+                _ends(found, turn.capture_id, capture)
     for entry in found.entries:
         if entry.kind is EntryKind.TURN and entry.agent is None and entry.id not in known:
             found.fault(Part.TURN, f"the evidence of turn {entry.short_id} is gone", entry.id)
 
 
-def _ends(found: Papers, turn: str, name: str, capture: TurnCapture | None) -> None:
+def _ends(found: Papers, turn: str, capture: TurnCapture | None) -> None:
     if capture is not None:
         found.need(capture.begin.capture, f"the tree before turn {turn[:12]}")
+        found.ends.append((turn, capture.begin))
         if capture.end is not None:
             found.need(capture.end.capture, f"the tree after turn {turn[:12]}")
+            found.ends.append((turn, capture.end))
 
 
 def _bindings(place: Path) -> Iterator[tuple[Path, str, int]]:
@@ -263,7 +278,8 @@ def _try(found: Papers, look: Callable[[], object]) -> None:
 def marker_fault(store: Store) -> str:
     """Why the store's own record cannot be read; empty where it can. Raises IntegrityError for a newer store."""
     try:
-        found = document.decode(store.marker.read_bytes(), StoreFile, "store marker")
+        data = store.marker.read_bytes()
+        found = document.decode(data, StoreFile, "store marker")
     except FileNotFoundError:
         return "the store's own record is missing"
     except IntegrityError as error:
@@ -271,7 +287,7 @@ def marker_fault(store: Store) -> str:
     if found.format != FORMAT:
         return "the store's own record is of another program"
     store.exists()
-    return ""
+    return "" if data == document.encode(found) + b"\n" else "the store's own record is not as it was written"
 
 
 def root_of(where: WorkspacePaths) -> bytes:
@@ -280,6 +296,8 @@ def root_of(where: WorkspacePaths) -> bytes:
         known = where.identity()
         root = b"" if known is None else base64.b64decode(known.root_b64, validate=True)
     except (PutbackError, ValueError):
+        return b""
+    if known is None or where.marker.read_bytes() != document.encode(known) + b"\n":
         return b""
     return root if root and where.store.workspace(root).folder == where.folder else b""
 

@@ -50,11 +50,16 @@ def told(item: Damage) -> str:
     """What repair did about a fault that is there no more."""
     if item.part is Part.OBJECT:
         return "what was damaged is stored again" if item.whole or item.lost else "set aside"
+    if item.part is Part.PACK and "index" in item.problem:
+        return "its index is made anew"
     return _TOLD.get(item.part, "put right")
 
 
-def set_aside(store: Store, path: Path) -> Path:
-    """Move a file of the store where nothing reads it; returns where. Raises OSError."""
+def set_aside(store: Store, path: Path, *, leave: bool = False) -> Path:
+    """Move a file of the store where nothing reads it, or `leave` it in its place, too; returns where.
+
+    Raises OSError.
+    """
     place = store.root / "damaged" / path.relative_to(store.root)
     modes.directory(store.root / "damaged", store.modes)
     modes.directory(place.parent)
@@ -63,8 +68,11 @@ def set_aside(store: Store, path: Path) -> Path:
     while os.path.lexists(target):
         number += 1
         target = place.with_name(f"{place.name}.{number}")
-    path.rename(target)
-    sync_directory(path.parent)
+    if leave:
+        os.link(path, target)
+    else:
+        path.rename(target)
+        sync_directory(path.parent)
     sync_directory(target.parent)
     return target
 
@@ -167,10 +175,10 @@ class Repair:
             # It has a bad object, whatever its checksum says.
             found.packs.setdefault(files, "an object in it is damaged")
         for files in sorted(found.indexes.keys() | found.packs.keys()):
-            if files in found.packs:
-                self._salvage(files)
-            elif not files.pack.exists():
+            if not files.pack.exists():
                 set_aside(self._store, files.index)
+            elif files in found.packs:
+                self._salvage(files)
             else:
                 self._reindex(files)
         for path in found.side:
@@ -192,13 +200,21 @@ class Repair:
         made.with_suffix(".rev").unlink(missing_ok=True)
 
     def _salvage(self, files: PackFiles) -> None:
-        """Write what can be read of a pack into a new one, then set it aside."""
+        """Write what can be read of a pack into a new one, and set it aside.
+
+        A pack that is whole again has the name that it had; so the damaged one is kept before it is replaced.
+        """
+        old = sorted(files.pack.parent.glob(f"{Path(files.stem).name}.*"))
+        for path in old:
+            set_aside(self._store, path, leave=True)
         with PackWriter(self._where.scratch) as writer:
             for oid, kind, data in PackReader(files.pack).objects(files.index):
                 writer.add(kind, oid, len(data), deflate(data))
-            writer.finish(self._store.objects / "pack")
-        for path in sorted(files.pack.parent.glob(f"{Path(files.stem).name}.*")):
-            set_aside(self._store, path)
+            made = writer.finish(self._store.objects / "pack")
+        for path in old:
+            if made != files.pack or path not in (files.pack, files.index):
+                path.unlink()
+        sync_directory(files.pack.parent)
 
     def _loose(self) -> None:
         copies, _ = shelves.holders(self._store, self._found.bad)

@@ -141,6 +141,7 @@ def _tell(found: Survey, walk: Walk) -> None:
     found.damage += damage.losses(walk, needs)
     for each in found.papers:
         _compare(each, walk)
+        _compare_turns(each, walk)
     for each in found.papers:
         found.damage += each.damage
         _anchors(found, each, walk)
@@ -160,9 +161,16 @@ def _compare(each: Papers, walk: Walk) -> None:
         if (entry.message, entry.created_ns) != (record.message, record.created_ns):
             each.entries.remove(entry)
             each.faulty.append(Name(entry.seq, entry.kind, entry.id))
-            each.fault(
-                Part.ENTRY, f"snapshot {entry.short_id} has a record that its capture contradicts", entry.id
-            )
+            each.fault(Part.ENTRY, f"the record of snapshot {entry.short_id} contradicts its capture", entry.id)
+
+
+def _compare_turns(each: Papers, walk: Walk) -> None:
+    """An end of an exact-path turn and its capture say the same of it."""
+    for turn, end in each.ends:
+        captured = walk.found.captured[end.capture]
+        if not captured.fault and (captured.files, captured.staged) != (end.files_tree, end.index_tree):
+            text = f"the evidence of turn {turn[:12]} contradicts its capture; it cannot be taken back as a turn"
+            each.fault(Part.TURN, text, turn)
 
 
 def _anchors(found: Survey, each: Papers, walk: Walk) -> None:
@@ -185,10 +193,9 @@ def _files(found: Survey) -> None:
     if files.repository:
         found.damage.append(Damage(part=Part.STORE, problem=f"objects.git: {files.repository}"))
     for path, fault in found.refs.faulty.items():
-        name = path.relative_to(found.store.git_dir)
-        found.damage.append(
-            Damage(part=Part.REF, problem=f"damaged ref {str(name)!r}: {fault}; nothing is lost by that")
-        )
+        if path.name not in found.unanchored.get(path.parent.name, ()):
+            name = path.name if path.name == "packed-refs" else f"ref of capture {path.name[:12]!r}"
+            found.damage.append(Damage(part=Part.REF, problem=f"damaged {name}: {fault}; nothing is lost by that"))
     for pack, fault in {**files.packs, **files.indexes}.items():
         both = files.packs.get(pack, fault)
         found.damage.append(Damage(part=Part.PACK, problem=f"damaged pack {pack.name}: {both}"))
