@@ -45,7 +45,10 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Papers(msgspec.Struct):
-    """What was read of one workspace. `faulty` are the names of history records that are damaged, `ends` those of exact-path turns."""
+    """What was read of one workspace. `faulty` are the names of history records that are damaged.
+
+    `ends` are those of exact-path turns, by the turn's id.
+    """
 
     where: WorkspacePaths
     entries: list[Entry] = []
@@ -256,10 +259,19 @@ def open_turns(where: WorkspacePaths) -> list[Path]:
     return sorted(where.agents.glob(_OPEN_TURNS)) if where.agents.is_dir() else []
 
 
+def open_turn(path: Path) -> OpenTurn:
+    """The turn in a record. Raises IntegrityError, and FileNotFoundError where it is over meanwhile."""
+    what = f"open turn {str(path)!r}"
+    opened = document.decode(path.read_bytes(), OpenTurn, what)
+    if not is_capture_id(opened.before):
+        raise IntegrityError(f"damaged {what}: it names no capture")
+    return opened
+
+
 def _agents(found: Papers) -> None:
     for path in open_turns(found.where):
         try:
-            opened = document.decode(path.read_bytes(), OpenTurn, f"open turn {str(path)!r}")
+            opened = open_turn(path)
         except FileNotFoundError:
             continue
         except IntegrityError as error:

@@ -23,8 +23,6 @@ from putback.git.pack_file import PackFiles, PackReader
 from putback.git.packs import PackWriter
 from putback.git.present import Present
 from putback.ops import leftovers
-from putback.records import document
-from putback.records.agent import OpenTurn
 from putback.records.history import Entry, EntryKind
 from putback.records.upkeep import Damage, Part
 from putback.store.captures import StoredCapture
@@ -146,7 +144,9 @@ class Repair:
     def _open_turns(self, where: WorkspacePaths) -> None:
         for path in papers.open_turns(where):
             try:
-                document.decode(path.read_bytes(), OpenTurn, "open turn")
+                papers.open_turn(path)
+            except FileNotFoundError:
+                continue
             except IntegrityError:
                 set_aside(self._store, path)
 
