@@ -148,7 +148,7 @@ def test_damage_names_the_paths_and_leaves_the_rest(tree: Path, open_workspace: 
     (damage,) = found.damage
     assert (damage.part, damage.entry, damage.whole) == (Part.OBJECT, first.id, False)
     assert [item.path for item in damage.lost] == ["a", "same"]
-    assert damage.problem == f"2 of 4 files of snapshot {first.id[:12]} cannot come back"
+    assert damage.problem == f'2 of 4 files of snapshot {first.id[:12]} "first" cannot come back'
     # What needs it fails before anything is touched, what does not need it goes on.
     before = read_back(tree)
     with pytest.raises(IntegrityError):
@@ -179,6 +179,31 @@ def test_a_damaged_tree_is_a_directory(tree: Path, open_workspace: OpenWorkspace
     assert not ws.upkeep.check(read_share=1.0).damage
     ws.restore(first.id)
     same(read_back(tree), {"a": "A", "d/x/b": "B", "d/y": "Y"})
+
+
+@pytest.mark.parametrize("what", ["d/x", "", None])
+def test_a_damaged_capture_stands_in_no_other_ones_way(
+    tree: Path, open_workspace: OpenWorkspace, what: str | None
+) -> None:
+    """Every restore asks all captures what they hold; a tree, or the commit, of one of them is damaged."""
+    ws = of_tree(tree, {"a": "A", "d/x/b": "B"}, open_workspace)
+    first = ws.snapshot()
+    create(tree, {"a": "2", "d/x/b": "2"})
+    second = ws.snapshot()
+    create(tree, {"a": "3", "d/x/b": "3", "new": "N"})
+    third = ws.snapshot()
+    name = second.id if what is None else f"{second.id}:files/{what}"
+    git = ["git", "--git-dir", str(ws.paths.store.git_dir)]
+    oid = subprocess.check_output([*git, "rev-parse", name], text=True).strip()
+    flip(ws.paths.store.objects / oid[:2] / oid[2:], 0.5)
+    ws.restore(first.id)
+    same(read_back(tree), {"a": "A", "d/x/b": "B"})
+    with pytest.raises(IntegrityError):
+        ws.restore(second.id)
+    same(read_back(tree), {"a": "A", "d/x/b": "B"})
+    ws.undo()
+    ws.restore(third.id)
+    same(read_back(tree), {"a": "3", "d/x/b": "3", "new": "N"})
 
 
 def test_contents_are_found_by_name_and_then_anywhere(

@@ -31,6 +31,7 @@ from putback.turns.claims import Claims
 from putback.turns.custody import turns_of
 
 _OPEN_TURNS = "*.open"
+_MOST_TEXT = 40
 _CAPTURE = re.compile(r"[0-9a-f]{64}")
 _GENERATION = re.compile(r"[1-9]\d{0,9}")
 
@@ -128,7 +129,8 @@ def _history(found: Papers) -> None:
         found.entries.append(entry)
         short = f"{entry.kind} {entry.short_id}"
         if entry.kind is EntryKind.SNAPSHOT:
-            found.need(entry.after, short, entry.id)
+            text = entry.message if len(entry.message) <= _MOST_TEXT else entry.message[: _MOST_TEXT - 1] + "…"
+            found.need(entry.after, f'{short} "{text}"', entry.id)
         else:
             found.need(entry.before, f"the tree before {short}", entry.id)
             found.need(entry.after, f"the tree after {short}", entry.id)

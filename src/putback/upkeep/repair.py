@@ -13,7 +13,7 @@ from pathlib import Path
 
 from putback.errors import IntegrityError, PutbackError, StorageError
 from putback.fs import modes
-from putback.fs.durable import sync_directory
+from putback.fs.durable import sync_directory, write_file
 from putback.fs.modes import GROUP
 from putback.git import pack_file, refs
 from putback.git.command import Git
@@ -151,20 +151,26 @@ class Repair:
                 set_aside(self._store, path)
 
     def _refs(self) -> None:
+        """Anchor what has no ref before anything is set aside: without one a capture is prey for reclaiming."""
         found = self._found.refs
         again: dict[str, set[str]] = {name: set(ids) for name, ids in self._found.unanchored.items()}
+        packed = [path for path in found.faulty if path.name == "packed-refs"]
+        if packed:
+            for name, ids in found.captures.items():
+                again.setdefault(name, set()).update(ids)
         held = Present(self._store.objects)
-        for path in found.faulty:
-            if path.name == "packed-refs":
-                for name, ids in found.captures.items():
-                    again.setdefault(name, set()).update(ids)
-            elif len(path.name) == 64 and held([bytes.fromhex(path.name)]):
-                again.setdefault(path.parent.name, set()).add(path.name)
-            set_aside(self._store, path)
+        for path in found.faulty.keys() - set(packed):
+            if papers.is_capture_id(path.name) and held([bytes.fromhex(path.name)]):
+                set_aside(self._store, path, leave=True)
+                write_file(path, f"{path.name}\n".encode())
+            else:
+                set_aside(self._store, path)
         for name, ids in again.items():
             for capture_id in sorted(ids):
                 with suppress(FileExistsError):
                     refs.anchor(self._store.git_dir, name, capture_id, self._where.scratch)
+        for path in packed:
+            set_aside(self._store, path)
 
     def _packs(self) -> None:
         """Make a new index where that is faulty; where a pack itself is damaged, save what is sound."""

@@ -132,11 +132,11 @@ def _tell(found: Survey, walk: Walk) -> None:
     for each in found.papers:
         anchored = found.refs.captures.get(each.where.name, set())
         for capture_id in sorted(anchored - named):
-            needs.append(
-                papers.Need(capture_id, f"capture {capture_id[:12]}, which no entry names", each.where.name)
-            )
             record = walk.found.captured[capture_id].record
-            if record is not None and record.purpose is Purpose.SNAPSHOT:
+            if record is not None and record.purpose is not Purpose.SNAPSHOT:
+                continue  # it was made on the way to something that came to nothing; nobody asked for it
+            needs.append(papers.Need(capture_id, f"capture {capture_id[:12]} (in no entry)", each.where.name))
+            if record is not None:
                 found.unlisted.append(capture_id)
     found.damage += damage.losses(walk, needs)
     for each in found.papers:
