@@ -17,6 +17,7 @@ from putback.errors import IntegrityError, UnknownId
 from putback.git.objectid import object_id
 from putback.records.upkeep import Checked, Part
 from putback.upkeep import check as checking
+from putback.upkeep import refill
 from putback.workspace import Workspace
 from support.hermetic import OpenWorkspace
 from support.spoilt import Full, cut, flip, made
@@ -228,7 +229,7 @@ def test_contents_are_found_by_name_and_then_anywhere(
 
 
 def test_a_capture_after_a_repair_stores_again_what_was_set_aside(
-    tree: Path, tmp_path: Path, open_workspace: OpenWorkspace
+    tree: Path, tmp_path: Path, open_workspace: OpenWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The private index of another workspace, too, must not go on promising what is gone."""
     ws = of_tree(tree, {"a": "A"}, open_workspace)
@@ -237,13 +238,24 @@ def test_a_capture_after_a_repair_stores_again_what_was_set_aside(
     other.snapshot()
     flip(loose(ws, b"A"), 0.5)
     create(tree, {"a": "2"})
-    (tmp_path / "other" / "copy").rename(tmp_path / "aside")
+    monkeypatch.setattr(refill, "refill", lambda *_: None)
     assert not ws.upkeep.check(read_share=1.0, repair=True).sound
-    assert list((ws.paths.store.root / "damaged").rglob("*"))
-    (tmp_path / "aside").rename(tmp_path / "other" / "copy")
+    assert not loose(ws, b"A").exists()
+    assert list((ws.paths.store.root / "damaged").rglob(loose(ws, b"A").name))
     other.snapshot()
-    assert loose(ws, b"A").exists()
     assert ws.upkeep.check(read_share=1.0).sound
+
+
+def test_a_pack_that_is_whole_again_has_its_name_again(tree: Path, open_workspace: OpenWorkspace) -> None:
+    ws = of_tree(tree, {f"f{number}": f"content {number}" for number in range(70)}, open_workspace)
+    first = ws.snapshot()
+    (pack,) = (ws.paths.store.objects / "pack").glob("*.pack")
+    flip(pack, 0.0)
+    shutil.rmtree(tree)
+    tree.mkdir()
+    assert ws.upkeep.check(read_share=1.0, repair=True).sound
+    ws.restore(first.id)
+    assert len(read_back(tree)) == 70
 
 
 def test_the_commit_of_a_capture_is_made_anew(tree: Path, open_workspace: OpenWorkspace) -> None:
