@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from putback.ops.restore import Restored
     from putback.ops.status import WorkspaceStatus
     from putback.records.turn import TurnRollbackStatus
+    from putback.records.upkeep import Checked
     from putback.runs.close import RunResult
     from putback.runs.unfinished import Unfinished
     from putback.store.history import Listed
@@ -167,6 +168,31 @@ def restored(item: Restored, *, applied: bool) -> dict[str, Any]:
 
 def holdings(items: Mapping[RelPath, Node]) -> dict[str, Any]:
     return {"paths": [path_fields(path) | {"node": node(item)} for path, item in items.items()]}
+
+
+def checked(item: Checked) -> dict[str, Any]:
+    """What a check found; `failed` says whether damage is left."""
+    return {
+        "failed": not item.sound,
+        "entries": item.entries,
+        "objects": item.objects,
+        "bytes_read": item.bytes_read,
+        "damage": [
+            {
+                "part": str(damage.part),
+                "problem": damage.problem,
+                "workspace": damage.workspace,
+                "entry": damage.entry,
+                "capture": damage.capture,
+                "whole": damage.whole,
+                "lost": at_paths(damage.lost),
+                "repaired": damage.repaired,
+            }
+            for damage in item.damage
+        ],
+        "unlisted": list(item.unlisted),
+        "leftovers": item.leftovers,
+    }
 
 
 def interrupted(item: Interrupted | None) -> Any:

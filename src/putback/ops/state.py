@@ -1,7 +1,7 @@
 """What the last scan learned, kept so that the next one need not learn it again. A cache: losing it costs time.
 
-It is bound to the private index by that file's own checksum; where the two do not belong together the state is
-dropped, and everything in it is found out anew.
+It has a checksum, and is bound to the private index by that file's own; where these do not belong together the
+state is dropped, and everything in it is found out anew.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import stat
 from pathlib import Path
 
 import msgspec
+from isal import isal_zlib
 
 from putback.fs.durable import write_cache
 from putback.paths import RelPath
 
 Signature = tuple[int, ...]
 RACY_NS = 2_000_000_000
-_VERSION = 3
+_VERSION = 4
+_CHECKSUM_BYTES = 4
 
 
 class DirectoryFacts(msgspec.Struct, array_like=True):
@@ -61,8 +63,11 @@ class ScanState(msgspec.Struct, array_like=True):
 def load(path: Path, checksum: bytes) -> ScanState | None:
     """The state that belongs to the index with this checksum, or None."""
     try:
-        state = msgspec.msgpack.decode(path.read_bytes(), type=ScanState)
+        data = _content(path.read_bytes())
+        state = None if data is None else msgspec.msgpack.decode(data, type=ScanState)
     except (OSError, msgspec.DecodeError):
+        return None
+    if state is None:
         return None
     if state.version != _VERSION or state.index_checksum != checksum:
         return None
@@ -71,7 +76,32 @@ def load(path: Path, checksum: bytes) -> ScanState | None:
 
 def save(path: Path, state: ScanState) -> None:
     """Keep the state. Raises OSError."""
-    write_cache(path, msgspec.msgpack.encode(state))
+    data = msgspec.msgpack.encode(state)
+    write_cache(path, data + _checksum(data))
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file is there that `load` would not take, whatever the index is. Raises OSError."""
+    try:
+        data = _content(path.read_bytes())
+        if data is not None:
+            msgspec.msgpack.decode(data, type=ScanState)
+    except FileNotFoundError:
+        return False
+    except msgspec.DecodeError:
+        return True
+    return data is None
+
+
+def _content(file: bytes) -> bytes | None:
+    """What is before the checksum; None where the two do not belong together."""
+    data = file[:-_CHECKSUM_BYTES]
+    return data if file[-_CHECKSUM_BYTES:] == _checksum(data) else None
+
+
+def _checksum(data: bytes) -> bytes:
+    # A flipped bit would change what the next captures say, modes among it, and no one would notice.
+    return isal_zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "big")
 
 
 def signature(found: os.stat_result) -> Signature:

@@ -79,6 +79,7 @@ class Pruned(Strict, frozen=True, kw_only=True):
 class Part(enum.StrEnum):
     """Which part of the store is damaged."""
 
+    STORE = "store"
     OBJECT = "object"
     PACK = "pack"
     REF = "ref"
@@ -91,30 +92,53 @@ class Part(enum.StrEnum):
 
 
 class Lost(AtPath, frozen=True, omit_defaults=True, kw_only=True):
-    """A path of an entry that cannot come back. `object` is the id of the content that is missing or damaged."""
+    """A path of an entry that cannot come back. `object` is the id of the content that is missing or damaged.
+
+    With `below` the path is a directory, of which nothing can come back. A `staged` path is lost as the user's
+    index had it.
+    """
 
     object: str = ""
+    below: bool = False
+    staged: bool = False
 
 
 class Damage(Strict, frozen=True, kw_only=True):
-    """One fault. `entry` is the id of the entry it is about, empty where it is about none; `lost` names what of it
-    cannot come back, and is empty where nothing is lost. `repaired` says what repair did about it."""
+    """One fault. `entry` and `capture` are the ids of what it is about, empty where it is about none.
+
+    `lost` names what cannot come back, and is empty where nothing is lost; `whole` says that nothing of it can.
+    `repaired` says what repair did about it; what is lost all the same is in the other fields.
+    """
 
     part: Part
     problem: str
     workspace: str = ""
     entry: str = ""
+    capture: str = ""
+    whole: bool = False
     lost: tuple[Lost, ...] = ()
     repaired: str = ""
 
 
 class Checked(Strict, frozen=True, kw_only=True):
-    """The result of a check: what was looked at, and every fault. `bytes_read` is of contents that were hashed."""
+    """The result of a check: what was looked at, and every fault. `bytes_read` is of contents that were hashed.
+
+    `unlisted` are ids of captures that somebody asked for and that no entry names: a snapshot that was killed at
+    its end, or whose record was deleted. They can be restored by id. `leftovers` counts temporary files of
+    processes that were killed; they are no damage.
+    """
 
     entries: int
     objects: int
     bytes_read: int
     damage: tuple[Damage, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    leftovers: int = 0
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no damage, or none that is left."""
+        return all(item.repaired and not item.whole and not item.lost for item in self.damage)
 
 
 class Forgotten(Strict, frozen=True, kw_only=True):

@@ -26,10 +26,11 @@ from putback.store.layout import WorkspacePaths
 
 EMPTY_TREE = object_id("tree", b"").hex()
 _TREE, _BLOB = 0o040000, 0o100644
+_PARTS = frozenset({"files", "capture.json", "directories", "modes", "ignored"})
 
 
 def commit_of(tree: str, record: Capture) -> bytes:
-    """The content of the commit object of a capture whose tree is `tree`."""
+    """The content of the commit of a capture: its tree and its record say everything that is in it."""
     who = f"putback <putback@localhost> {max(0, record.created_ns // 10**9)} +0000"
     title = (record.message or str(record.purpose)).replace("\0", " ")
     return f"tree {tree}\nauthor {who}\ncommitter {who}\n\n{title}\n".encode()
@@ -181,22 +182,32 @@ class StoredCapture(View):
 
 
 def parts_of(reader: ObjectReader, capture_id: str) -> dict[str, str]:
-    """The ids of what the tree of a capture holds, by name. Raises IntegrityError."""
+    """The ids of the trees and lists of a capture, by name. Raises IntegrityError."""
     commit = reader.read(capture_id, "commit")
     tree_line = commit.partition(b"\n")[0]
     if not tree_line.startswith(b"tree ") or len(tree_line) != 69:
         raise IntegrityError(f"capture {capture_id[:12]} is no commit of ours")
-    data = reader.read(tree_line[5:].decode("ascii", "replace"), "tree")
-    parts: dict[str, str] = {}
-    while data:
-        header, _, rest = data.partition(b"\0")
-        name = header.partition(b" ")[2].decode("ascii", "replace")
-        parts[name] = rest[:32].hex()
-        data = rest[32:]
-    missing = {"files", "capture.json", "directories", "modes", "ignored"} - parts.keys()
+    parts = entries_of(reader.read(tree_line[5:].decode("ascii", "replace"), "tree"))
+    missing = _PARTS - parts.keys()
     if missing:
         raise IntegrityError(f"capture {capture_id[:12]} lacks {', '.join(sorted(missing))}")
     return parts
+
+
+def entries_of(tree: bytes) -> dict[str, str]:
+    """The ids in the top tree of a capture, by name."""
+    parts: dict[str, str] = {}
+    while tree:
+        header, _, rest = tree.partition(b"\0")
+        name = header.partition(b" ")[2].decode("ascii", "replace")
+        parts[name] = rest[:32].hex()
+        tree = rest[32:]
+    return parts
+
+
+def is_whole(parts: Mapping[str, str]) -> bool:
+    """Whether these are all the parts that a capture must have."""
+    return parts.keys() >= _PARTS
 
 
 def encode_modes(modes: Mapping[RelPath, int]) -> bytes:

@@ -19,6 +19,7 @@ from putback.fs.modes import GROUP, PRIVATE, Modes, directory
 from putback.paths import quote
 from putback.records import document
 
+FORMAT = "putback/store"
 VERSION = 1
 
 _MODES: dict[Permissions, Modes] = {"private": PRIVATE, "group": GROUP}
@@ -159,7 +160,7 @@ class Store(msgspec.Struct, frozen=True):
         except OSError as error:
             raise StorageError(f"cannot read the store {str(self.root)!r}: {error.strerror}") from error
         found = document.decode(data, StoreFile, f"store marker {str(self.marker)!r}")
-        if found.format != "putback/store":
+        if found.format != FORMAT:
             raise IntegrityError(f"not a putback store: {str(self.root)!r}")
         if found.version > VERSION:
             raise IntegrityError(
@@ -195,7 +196,7 @@ class Store(msgspec.Struct, frozen=True):
         modes = _MODES[permissions]
         self.root.parent.mkdir(parents=True, exist_ok=True)
         directory(self.root, modes)
-        record = StoreFile("putback/store", VERSION, permissions)
+        record = StoreFile(FORMAT, VERSION, permissions)
         _write_once(self.marker, document.encode(record) + b"\n", self.root, modes)
 
     def workspace(self, root: bytes) -> WorkspacePaths:

@@ -15,7 +15,7 @@ from putback.store.layout import WorkspacePaths
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """The store, and the workspace at `where` in it. Each method is one operation under the locks it needs."""
+    """The store, and the workspace at `where` in it. Each method is one operation, under the locks it needs."""
 
     where: WorkspacePaths
     settings: Settings
@@ -74,14 +74,15 @@ class Upkeep(msgspec.Struct, frozen=True):
 
         return reclaim.reclaim(self, purge=purge)
 
-    def check(self, *, read_share: float = 0.0, repair: bool = False) -> Checked:
+    def check(self, *, read_share: float = 0.0, repair: bool = False, everything: bool = False) -> Checked:
         """Look whether everything that the history names is there and sound; hash that share of contents (0 to 1).
 
-        With `repair`, set aside what is damaged and add again what the workspace still has.
+        With `repair`, set aside what is damaged and add again what the workspace still has. With `everything`,
+        the histories of all workspaces of the store. Raises UnknownId where nothing was ever captured.
         """
         from putback.upkeep import check
 
-        return check.check(self, read_share=read_share, repair=repair)
+        return check.check(self, read_share=read_share, repair=repair, everything=everything)
 
     def forget(self, paths: Iterable[RelPath], *, dry_run: bool = False) -> Forgotten:
         """Purge paths, with all below them, from every capture of this workspace, and their bytes from the disk.
