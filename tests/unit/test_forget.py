@@ -65,6 +65,8 @@ def test_every_capture_loses_the_path_and_keeps_the_rest(
     same(read_back(tree), before)
     assert SECRET not in bytes_of(store)
     fsck(store)
+    checked = workspace.upkeep.check(read_share=1.0)
+    assert checked.sound, checked
 
     for entry in workspace.list():
         held = workspace.files(entry.after)
@@ -222,6 +224,8 @@ def test_turns_that_hold_it(turning: Turning) -> None:
     with turning.untouched():
         done = workspace.upkeep.forget(paths_of(workspace, "a"))
     assert done.turns == ("t",) and SECRET not in bytes_of(turning.store)
+    checked = workspace.upkeep.check()
+    assert checked.sound, checked
     status = turning.turns.inspect(turning.binding, sealed.id)
     assert status.forgotten and not turning.turns.open_here()
     for attempt in (lambda: turning.prepare(sealed), workspace.undo):

@@ -48,6 +48,8 @@ def test_everything_goes_on_as_before(moved: Workspace, tmp_path: Path) -> None:
         and not moved.paths.store.workspace(bytes(tmp_path / "old")).folder.exists()
     )
     assert all(check.result is not Result.FAIL for check in moved.runs.verify(run.id))
+    checked = moved.upkeep.check(read_share=1.0)
+    assert checked.sound, checked
     assert moved.restore(run.id).applied == 3, "its documents say where it was then"
     same(read_back(moved.root), {"a": "1\n", "b": "b\n"})
     moved.undo()

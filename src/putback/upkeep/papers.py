@@ -48,7 +48,8 @@ class Need(msgspec.Struct, frozen=True):
 class Papers(msgspec.Struct):
     """What was read of one workspace. `faulty` are the names of history records that are damaged.
 
-    `ends` are those of exact-path turns, by the turn's id.
+    `ends` are those of exact-path turns, by the turn's id, but for captures of which a path was forgotten since:
+    they are not as the evidence says, and `aliases` says where they are.
     """
 
     where: WorkspacePaths
@@ -57,13 +58,14 @@ class Papers(msgspec.Struct):
     damage: list[Damage] = []
     faulty: list[Name] = []
     ends: list[tuple[str, TurnSnapshot]] = []
+    aliases: dict[str, str] = {}
 
     def need(self, capture: str, what: str, entry: str = "") -> None:
         """Note that a record names a capture; an empty id is none. Nothing else gets to git."""
         if capture and not is_capture_id(capture):
             self.fault(Part.TURN, f"what names {what} is damaged: {capture[:80]!r} is no id", entry)
         elif capture:
-            self.needs.append(Need(capture, what, self.where.name, entry))
+            self.needs.append(Need(self.aliases.get(capture, capture), what, self.where.name, entry))
 
     def fault(self, part: Part, problem: str, entry: str = "", *, whole: bool = False) -> None:
         """Note a fault."""
@@ -79,6 +81,10 @@ def read(where: WorkspacePaths) -> Papers:
     """All records of a workspace. Raises StorageError where the folder cannot be read."""
     found = Papers(where)
     _identity(found)
+    try:
+        found.aliases = History(where.history).aliases()
+    except IntegrityError as error:
+        found.fault(Part.WORKSPACE, f"{error.message}; ids from before something was forgotten lead nowhere")
     _history(found)
     for part, look in ((Part.JOURNAL, _journal), (Part.RUN, _runs), (Part.TURN, _turns), (Part.TURN, _agents)):
         try:
@@ -240,12 +246,12 @@ def _turns(found: Papers) -> None:
 
 
 def _ends(found: Papers, turn: str, capture: TurnCapture | None) -> None:
-    if capture is not None:
-        found.need(capture.begin.capture, f"the tree before turn {turn[:12]}")
-        found.ends.append((turn, capture.begin))
-        if capture.end is not None:
-            found.need(capture.end.capture, f"the tree after turn {turn[:12]}")
-            found.ends.append((turn, capture.end))
+    ends = () if capture is None else (("before", capture.begin), ("after", capture.end))
+    for when, end in ends:
+        if end is not None:
+            found.need(end.capture, f"the tree {when} turn {turn[:12]}")
+            if end.capture not in found.aliases:
+                found.ends.append((turn, end))
 
 
 def _bindings(place: Path) -> Iterator[tuple[Path, str, int]]:
