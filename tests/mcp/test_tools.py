@@ -174,3 +174,19 @@ def test_a_wrong_start_ends_with_a_message(
     assert run(arguments) == code
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("putback: ")
+
+
+def test_a_plan_that_merges_is_reviewed_and_applied(tree: Path, open_workspace: OpenWorkspace) -> None:
+    workspace = open_workspace(tree)
+    for text in ("1\n2\n3\n4\n5\n", "agent\n2\n3\n4\n5\n"):
+        create(tree, {"a": text})
+        workspace.snapshot()
+    create(tree, {"a": "agent\n2\n3\n4\nmine\n"})
+    asked = {"id": "@2..@1", "merge": True}
+    made = tools.call(workspace, "snapshot_restore_plan", asked).structured
+    assert made["counts"] == {"merge": 1}
+    assert refused(workspace, "snapshot_restore_apply", id="@2..@1", digest=made["digest"])["code"] == "stale"
+    assert refused(workspace, "snapshot_restore_plan", **asked, force=True)["code"] == "usage"
+    done = tools.call(workspace, "snapshot_restore_apply", {**asked, "digest": made["digest"]})
+    assert done.structured["outcomes"]["items"][0]["status"] == "merged" and "merged a" in done.text
+    same(read_back(tree), {"a": "1\n2\n3\n4\nmine\n"})
