@@ -416,7 +416,7 @@ class Workspace:
 
     def _settle(self) -> None:
         """For what reads the history without a lock: have an exchange of it that was cut short come to its end."""
-        if self._paths.exchange.exists():
+        if os.path.exists(self._paths.exchange):
             with self._session("status"):
                 """Opening the session does it."""
 
@@ -454,7 +454,7 @@ class Workspace:
     def _session(
         self, name: str, asked: str = "", *, create: bool = False, contents: bool = True
     ) -> AbstractContextManager[Session]:
-        if self._paths.purge.exists() and name != "status":
+        if name != "status" and os.path.exists(self._paths.purge):
             from putback.upkeep import forget
 
             # Whoever began that was killed, or others were at work. `status` tells of it; nothing fails for it.

@@ -118,7 +118,7 @@ def test_a_cap_that_cannot_be_kept_is_told_once_and_stays_in_status(
     workspace.snapshot("2")
     settle(workspace)
     assert "its cap is 200000" in workspace.upkeep.over_cap()
-    assert "keep less" in workspace.upkeep.retain() and workspace.retain() == ""
+    assert "keep less" in workspace.upkeep.retain() and workspace.upkeep.retain() == ""
     options = ["-c", "retention.keep_last=3", "-c", f"store.max_bytes={cap}", "-c", "store.min_free_bytes=0"]
     putback(["-C", str(tree), "--store", str(store), *options, "status"])
     assert "its cap is 200000" in capsys.readouterr().out
@@ -146,7 +146,7 @@ def test_a_turn_of_an_agent_has_retention_done_too(
     create(tree, {"a": "a\n"})
     agent = Agent(tree, store)
     called: list[int] = []
-    monkeypatch.setattr(Workspace, "retain", lambda _: called.append(1) or "")
+    monkeypatch.setattr(Upkeep, "retain", lambda _: called.append(1) or "")
     agent.prompt("work")
     agent.write("a", "b\n")
     agent.stop()

@@ -1087,10 +1087,10 @@ def test_no_message_moves_the_cursor(
 ) -> None:
     """Whatever it quotes, and however it does."""
 
-    def fail(_: Workspace) -> None:
+    def fail(_: Workspace, **chosen: object) -> None:
         raise PutbackError(f"because of {CONTROLS}", hint=CONTROLS)
 
-    monkeypatch.setattr(Workspace, "list", fail)
+    monkeypatch.setattr(Workspace, "listing", fail)
     assert main.run(cli(place, "list")) == 70
     said = capsys.readouterr()
     assert no_controls(said) and "because of \\x1b[2J" in said.err
