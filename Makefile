@@ -16,6 +16,9 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python bench/demo.py
 
+# Many interpreters are started: none of them should have to compile what it imports.
+test unit: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

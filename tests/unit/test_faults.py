@@ -184,4 +184,4 @@ def test_snapshot_survives_each_refused_call(change: dict | None, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_restore_survives_each_refused_call(part: int, tmp_path: Path) -> None:
-    each_call(Restore(tmp_path), part, 3)
+    each_call(Restore(tmp_path), part, 3, beside=Snapshot(tmp_path / "beside", NEW))
