@@ -15,7 +15,7 @@ from putback.errors import LockedError, OverBudget
 from putback.fs import lock
 from putback.progress import SILENT
 from putback.records.upkeep import Reclaimed
-from putback.upkeep import automatic
+from putback.upkeep import automatic, reclaim
 from putback.upkeep.automatic import Request
 from putback.upkeep.catalog import Upkeep
 from putback.workspace import Workspace
@@ -89,6 +89,24 @@ def test_it_is_done_once_for_each_change(workspace: Workspace, monkeypatch: pyte
     chosen = settings(keep_last=1, max_bytes=1)
     settle(Workspace.open(workspace.root, store=workspace.paths.store.root, settings=chosen))
     assert len(reclaimed) == 2, "but they are where the cap is near"
+
+
+def test_what_others_kept_from_being_freed_is_done_the_next_time(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots(workspace, 3)
+    full = msgspec.structs.replace(workspace.settings.store, max_bytes=1)
+    crowded = Workspace.open(
+        workspace.root,
+        store=workspace.paths.store.root,
+        settings=msgspec.structs.replace(workspace.settings, store=full),
+    )
+    with lock.hold(workspace.paths.store.lock, "another", True, 1.0, SILENT), monkeypatch.context() as patched:
+        patched.setattr(reclaim, "PATIENCE_SECONDS", 0.0)
+        settle(crowded)
+    assert automatic.is_due(crowded.paths, crowded.settings) and crowded.upkeep.over_cap() == ""
+    settle(crowded)
+    assert not automatic.is_due(crowded.paths, crowded.settings) and crowded.upkeep.over_cap()
 
 
 def test_without_rules_nothing_is_started(tree: Path, open_workspace: OpenWorkspace) -> None:

@@ -121,19 +121,21 @@ def settle(upkeep: Upkeep, wait_seconds: float) -> None:
         draft = prune.drop(upkeep, retention.configured(settings.retention))
         staying = () if draft is None else (item.id for item in draft.judged if item.kept)
         reclaimed_ns, now = 0 if last is None else last.reclaimed_ns, time.time_ns()
+        waiting = False
         close = usage.measure(where.store) > settings.store.max_bytes * _CLOSE_TO_CAP
         # A clock that went backwards is no reason to wait for it to come round again.
         if close or abs(now - reclaimed_ns) > RECLAIM_EVERY_SECONDS * 10**9:
-            upkeep.reclaim()
+            waiting = upkeep.reclaim().waiting
             reclaimed_ns = now
         used = usage.measure(where.store)
         note = Settled(
-            newest=next(iter(staying), ""),
+            # What others at work have kept from being freed is still to be done.
+            newest="" if waiting else next(iter(staying), ""),
             rules=_rules(settings),
             at_ns=now,
             reclaimed_ns=reclaimed_ns,
             store_bytes=used,
-            over=used > settings.store.max_bytes,
+            over=used > settings.store.max_bytes and not waiting,
             told=last is not None and last.over and last.told,
         )
         write_cache(where.settled, document.encode(note) + b"\n")
