@@ -24,6 +24,7 @@ from putback.ops.recover import Choice
 from putback.progress import SILENT
 from putback.upkeep import packing
 from putback.upkeep.packing import Pack, rolled_up
+from putback.upkeep.roots import Needed
 from putback.workspace import Workspace
 from support.hermetic import settings
 from support.trees import Link, create, destroy, normal, read_back, same
@@ -456,3 +457,47 @@ def interrupt(seam: str, action: Callable[[], object]) -> None:
 
     status, said = in_child(run)
     assert status == -signal.SIGKILL, said
+
+
+def test_a_pack_that_lost_its_index_stays_while_something_is_missing(workspace: Workspace, store: Path) -> None:
+    create(workspace.root, {f"many/{number}": f"{number}\n" for number in range(80)})
+    workspace.snapshot("many")
+    pack = max(packs(store), key=lambda path: path.stat().st_size)
+    pack.with_suffix(".idx").unlink()
+    reclaim(workspace)
+    assert pack.exists()
+    workspace.upkeep.check(repair=True)
+    assert not workspace.upkeep.check(read_share=1.0).damage
+    left = litter(pack.with_name(f"pack-{'3' * 64}.pack"))
+    reclaim(workspace)
+    assert not left.exists()
+
+
+def test_a_purge_takes_along_all_that_is_dead(workspace: Workspace, store: Path) -> None:
+    """Where a path had other contents before, in entries that were dropped, nobody knows their ids any more."""
+    many = {f"many/{number}": os.urandom(2000) for number in range(80)}
+    create(workspace.root, {**many, "key": "first secret\n"})
+    first = workspace.snapshot("first").id
+    older = blob_of(workspace, first, b"key")
+    create(workspace.root, {"key": "second secret\n"})
+    newer = blob_of(workspace, workspace.snapshot("second").id, b"key")
+    drop(workspace, [first])
+    reclaim(workspace)
+    assert holds_object(store, older), "a small share of a large pack"
+    workspace.upkeep.forget(workspace.paths_below(["key"]))
+    assert not holds_object(store, older) and not holds_object(store, newer)
+
+
+def test_a_capture_that_a_journal_named_before_a_ref_did_is_looked_into(workspace: Workspace, store: Path) -> None:
+    """A restore puts its safety capture into the journal; a reclaim that is under way sees that before the ref."""
+    create(workspace.root, {"changing": "once\n"})
+    capture = workspace.snapshot("once").id
+    content = bytes.fromhex(blob_of(workspace, capture, b"changing"))
+    where, git = workspace.paths, command.find()
+    drop(workspace, [capture])
+    where.index.unlink()
+    where.journal.write_text(capture)
+    needed = Needed(where.store, git)
+    assert bytes.fromhex(capture) in needed.look() and content not in needed
+    refs.anchor(where.store.git_dir, where.name, capture, where.scratch)
+    assert content in needed.look() and content in needed

@@ -64,10 +64,15 @@ def write(git: Git, objects: Mapping[bytes, bytes], folder: Path, pack_dir: Path
     made = folder / f"pack-{out.decode('ascii').strip()}.pack"
     target = pack_dir / made.name
     mode = modes.of(folder).readonly
-    for half in (made, made.with_suffix(".idx")):
-        half.chmod(mode)
-        sync_file(half)
-        half.replace(target.with_suffix(half.suffix))
-        sync_directory(pack_dir)
-        seams.reach("reclaim.half" if half == made else "reclaim.published")
+    try:
+        for half in (made, made.with_suffix(".idx")):
+            half.chmod(mode)
+            sync_file(half)
+            half.replace(target.with_suffix(half.suffix))
+            sync_directory(pack_dir)
+            seams.reach("reclaim.half" if half == made else "reclaim.published")
+    except OSError:
+        if not target.with_suffix(".idx").exists():
+            target.unlink(missing_ok=True)
+        raise
     return target

@@ -106,8 +106,9 @@ def choose(
     live = {oid: path for oid, path in loose.items() if oid in needed}
     must = [pack for pack in found if purge & pack.dead]
     rest = [pack for pack in found if pack not in must]
-    wasteful = [pack for pack in rest if pack.wasteful]
-    rest = [pack for pack in rest if not pack.wasteful and pack.size < MOST_BYTES]
+    # An older content of what is purged may be dead since long, and nobody knows its id any more.
+    wasteful = [pack for pack in rest if pack.wasteful or (purge and pack.dead)]
+    rest = [pack for pack in rest if pack not in wasteful and pack.size < MOST_BYTES]
     written = sum(pack.own_bytes for pack in must)
     loose_bytes = _size(live.values())
     if live and written + loose_bytes <= room:

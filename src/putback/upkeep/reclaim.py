@@ -175,6 +175,9 @@ class _Reclaiming:
         unreadable = len(self.needed.unreadable)
         kept = self.needed.look() - copied
         self.swept += sweep.store_leftovers(self.store)
+        halves = sweep.without_index(self.store.git_dir)
+        if halves and self.needed.all_there():
+            self.swept += sweep.remove(halves)
         if len(self.needed.unreadable) > unreadable:
             # What hangs on it may be among what was taken for dead.
             self.waiting = True

@@ -19,6 +19,7 @@ from putback.git.command import Git
 from putback.git.index import DamagedIndex, record_oid
 from putback.git.index_edit import IndexEditor
 from putback.git.objects import ObjectReader
+from putback.git.present import Present
 from putback.git.trees import items_of
 from putback.ops import state
 from putback.store.layout import Store
@@ -45,15 +46,21 @@ class Needed:
         # By raw id, with the name of a file that has the object, which says what it is like.
         self._held: Found = {}
         self._shared: Found = {}
+        # What journals name. Apart from the others: nobody has looked what hangs on it, until a ref names it, too.
+        self._noted: set[bytes] = set()
         self._refs: set[str] = set()
         self._indexes: dict[Path, Signature] = {}
 
     def __contains__(self, oid: bytes) -> bool:
-        return oid in self._held or oid in self._shared
+        return oid in self._held or oid in self._shared or oid in self._noted
 
     def name(self, oid: bytes) -> bytes:
         """The name of a file with this content, or of such a directory; empty where it has none."""
         return self._held.get(oid) or self._shared.get(oid, b"")
+
+    def all_there(self) -> bool:
+        """Whether the store has all that was found to be needed."""
+        return len(Present(self._store.objects)(list(self._held))) == len(self._held)
 
     def look(self) -> set[bytes]:
         """Find what is needed now, and return what is new. Raises OSError, and what reading objects raises."""
@@ -62,20 +69,21 @@ class Needed:
         self._follow(held, self._git.on(self._store.git_dir), self._held, contents=True)
         for git_dir, trees in shared.items():
             self._follow(trees, self._git.on(git_dir), self._shared, contents=False)
+        noted: set[bytes] = set()
         for folder in workspaces(self._store):
-            # What a merge has made is in no capture before it is put in its place. After what is followed, so that
-            # nothing that refers to more passes for the content of a file.
-            for oid in ids_in(folder / "journal"):
-                self._held.setdefault(bytes.fromhex(oid), b"")
+            # What a merge has made is in no capture before it is put in its place.
+            noted |= {bytes.fromhex(oid) for oid in ids_in(folder / "journal")}
         # Dictionaries keep the order in which things were added.
-        return {*list(self._held)[before[0] :], *list(self._shared)[before[1] :]}
+        fresh = {*list(self._held)[before[0] :], *list(self._shared)[before[1] :], *(noted - self._noted)}
+        self._noted |= noted
+        return fresh
 
     def _roots(self) -> tuple[list[Root], dict[Path, list[Root]]]:
         named = refs.named(self._store.git_dir) - self._refs
         self._refs |= named
         held = [(bytes.fromhex(oid), "commit", b"") for oid in sorted(named)]
         shared: dict[Path, list[Root]] = {}
-        for folder in workspaces(self._store):
+        for folder in _with_indexes(self._store):
             index, trees = self._changed(folder)
             held += trees
             for path, record in () if index is None else index.records():
@@ -129,6 +137,13 @@ def workspaces(store: Store) -> list[Path]:
     with suppress(FileNotFoundError), os.scandir(store.root / "workspaces") as found:
         return sorted(Path(entry.path) for entry in found if entry.is_dir(follow_symlinks=False))
     return []
+
+
+def _with_indexes(store: Store) -> Iterator[Path]:
+    """The folders of all workspaces, and of those on their way to another one, which may take their index."""
+    for folder in workspaces(store):
+        yield folder
+        yield folder / "exchange" / "moved"
 
 
 def _signature(path: Path) -> Signature:

@@ -76,11 +76,12 @@ def _in_workspace(folder: Path) -> Iterator[Path]:
         yield from (place / "scratch").glob("*")
         yield from place.glob("*.part")
         yield place / "index.lock"
-    yield from _in_repository(folder / "digests" / "trees.git")
+    aside = folder / "digests" / "trees.git"
+    yield from (*_in_repository(aside), *without_index(aside))
 
 
 def _in_repository(git_dir: Path) -> Iterator[Path]:
-    """Temporary files of git and of our own writers, locks of refs, and halves of packs."""
+    """Temporary files of git and of our own writers, locks of refs, and indexes of no pack."""
     objects = git_dir / "objects"
     yield from git_dir.glob("packed-refs.*")
     for folder, folders, names in os.walk(git_dir / "refs"):
@@ -88,10 +89,13 @@ def _in_repository(git_dir: Path) -> Iterator[Path]:
     for place in (objects, objects / "pack", *objects.glob("[0-9a-f][0-9a-f]")):
         yield from place.glob("tmp_*")
         yield from place.glob("*.part")
-    for half, other in ((".pack", ".idx"), (".idx", ".pack")):
-        for path in (objects / "pack").glob(f"pack-*{half}"):
-            if not path.with_suffix(other).exists():
-                yield path
+    yield from (path for path in (objects / "pack").glob("pack-*.idx") if not path.with_suffix(".pack").exists())
+
+
+def without_index(git_dir: Path) -> list[Path]:
+    """Packs that have no index: a killed process was about to write that, or had dropped it, or it is lost."""
+    found = (git_dir / "objects" / "pack").glob("pack-*.pack")
+    return [path for path in found if not path.with_suffix(".idx").exists()]
 
 
 def _is_older(path: Path, than: float) -> bool:
