@@ -16,6 +16,7 @@ from crash.killing import (
     scratch_files,
 )
 from putback.records.history import Entry
+from putback.records.retention import Keep
 from putback.workspace import Workspace
 from support.stores import bytes_of
 from support.trees import Tree, create, normal, read_back, same
@@ -145,3 +146,44 @@ def test_relocate(tmp_path: Path) -> None:
         same(read_back(workspace.root), ONE)
         workspace.restore("@1", exact=True)
         same(read_back(workspace.root), tree)
+
+
+def test_a_prune_ends_a_forgetting_that_was_cut_short_first(tmp_path: Path) -> None:
+    ready = ready_to_forget(tmp_path / "ready")
+    ready.workspace.run(("sh", "-c", "sleep 1.1; echo run >> a"), snapshot=True)
+    ready.save("fresh")
+    names = reached(lambda: forget(ready))
+    for seam in ("exchange.anchored", "exchange.decided", "exchange.entered"):
+        ready.load("fresh")
+        kill_at(names.index(seam), lambda: forget(ready))
+        ready.workspace.upkeep.prune(Keep(last=1))
+        assert [entry.kind for entry in ready.workspace.list()] == ["run", "restore"], seam
+        assert not ready.workspace.upkeep.check(read_share=1.0).damage, seam
+
+
+def test_what_is_on_its_way_is_not_dropped(tmp_path: Path) -> None:
+    """The old place looks like one that vanished, and its index lies where no other does."""
+    world = World(tmp_path / "world")
+    world.become(ONE)
+    world.workspace.snapshot("one")
+    world.become(TWO)
+    seams = reached(lambda: world.workspace.snapshot("x"))
+    world.become(normal({**ONE, "promised": "by the index alone\n"}))
+    kill_at(seams.index("capture.before_ref"), lambda: world.workspace.snapshot("two"))
+    world.root.rename(world.base / "elsewhere")
+    shutil.copytree(world.store, tmp_path / "fresh")
+
+    def act() -> object:
+        return at_new_place(world).upkeep.relocate(bytes(world.root))
+
+    names = reached(act)
+    for seam in ("exchange.decided", "exchange.transferred"):
+        shutil.rmtree(world.store)
+        shutil.copytree(tmp_path / "fresh", world.store)
+        kill_at(names.index(seam), act)
+        gone = at_new_place(world).upkeep.prune(Keep(), vanished=True).vanished
+        assert ["on its way" in item.kept for item in gone] == [True] * (seam == "exchange.decided")
+        workspace = at_new_place(world)
+        assert [entry.message for entry in workspace.list()] == ["x", "one"]
+        workspace.snapshot("after")
+        assert not workspace.upkeep.check(read_share=1.0).damage, seam

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crash.killing import fsck, kill_at, reached
+from putback import seams
 from putback.cli.main import run as putback
 from putback.errors import FailedError, LockedError, OutOfOrder, UnknownStateError, UnsafePath
 from putback.fs import lock
@@ -340,3 +341,41 @@ def test_a_tree_without_paths_is_the_tree_of_the_other_files(files: dict[str, in
     assert (cut.tree or object_id("tree", b"").hex()) == build_trees(left).root.hex()
     gone = [record[40:].hex() for name, record in held.items() if name not in left]
     assert sorted(cut.contents) == sorted(gone)
+
+
+def test_what_is_forgotten_during_a_purge_is_purged_too(tree: Path, open_workspace: OpenWorkspace) -> None:
+    create(tree, {"one": SECRET + b"1", "two": SECRET + b"2", "a": "1\n"})
+    workspace = open_workspace(tree)
+    workspace.snapshot()
+    destroy(tree)
+    create(tree, {"a": "1\n"})
+
+    def meanwhile(name: str) -> None:
+        if name == "forget.purged":
+            seams.observe(None)
+            with lock.hold(workspace.paths.store.root / "upkeep" / "lock", "reclaim", False, 0.0, SILENT):
+                impatient = open_workspace(tree, lock_wait_seconds=0.0)
+                with pytest.raises(LockedError):
+                    impatient.upkeep.forget(paths_of(impatient, "two"))
+
+    seams.observe(meanwhile)
+    try:
+        workspace.upkeep.forget(paths_of(workspace, "one"))
+    finally:
+        seams.observe(None)
+    assert workspace.status().purging
+    workspace.snapshot("later")
+    assert not workspace.status().purging and SECRET not in bytes_of(workspace.paths.store.root)
+
+
+def test_what_a_repair_set_aside_is_told(tree: Path, open_workspace: OpenWorkspace) -> None:
+    create(tree, {".env": SECRET, "a": "1\n"})
+    workspace = open_workspace(tree)
+    first = workspace.snapshot()
+    oid = workspace.files(first.id)[b".env"].digest
+    path = workspace.paths.store.objects / oid[:2] / oid[2:]
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes() + b"junk")
+    workspace.upkeep.check(read_share=1.0, repair=True)
+    done = workspace.upkeep.forget(paths_of(workspace, ".env"))
+    assert done.elsewhere == (f"perhaps what a repair set aside in '{workspace.paths.store.root / 'damaged'}'",)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from putback.fs import modes
-from putback.fs.durable import sync_directory
+from putback.fs.durable import read_file, sync_directory
 
 BUFFER_BYTES = 1 << 18
 _BLOCK_BYTES = 1 << 16
@@ -140,7 +140,7 @@ class Journal:
 def read_lines(path: Path) -> list[bytes]:
     """The whole lines of a journal; empty where there is none. Raises OSError."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return []
     return data.split(b"\n")[:-1]

@@ -18,6 +18,7 @@ Everything here is called under the workspace's lock.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +29,7 @@ import msgspec
 from putback import seams
 from putback.errors import IntegrityError, StorageError
 from putback.fs import modes
-from putback.fs.durable import side_by_side, sync_directory, sync_file, write_cache, write_file
+from putback.fs.durable import read_file, side_by_side, sync_directory, sync_file, write_cache, write_file
 from putback.git import refs
 from putback.git.command import Git
 from putback.records import document
@@ -36,6 +37,7 @@ from putback.records.exchange import Aliases, Exchange
 from putback.store.history import History
 from putback.store.layout import WorkspaceFile, WorkspacePaths
 
+_ID = re.compile(r"\b[0-9a-f]{64}\b")
 _PLAN, _ANCHORING, _PURGE, _MOVED = "plan.json", "anchoring", "purge", "moved"
 
 
@@ -84,7 +86,7 @@ def settle(where: WorkspacePaths, git: Git) -> None:
         if not place.exists():
             return
         try:
-            plan = document.decode((place / _PLAN).read_bytes(), Exchange, f"plan {str(place / _PLAN)!r}")
+            plan = _plan(where)
         except FileNotFoundError:
             refs.release_present(git, where.name, _read_lines(place / _ANCHORING))
         else:
@@ -95,15 +97,29 @@ def settle(where: WorkspacePaths, git: Git) -> None:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
 
 
+def moving(where: WorkspacePaths) -> str:
+    """The name of the workspace whose records are on their way to this one; empty where there is none."""
+    with suppress(OSError, IntegrityError):
+        return _plan(where).moved
+    return ""
+
+
 def purging(where: WorkspacePaths) -> frozenset[str]:
-    """The ids of contents that were forgotten and may still be on the disk."""
-    return frozenset(_read_lines(where.purge))
-
-
-def purged(where: WorkspacePaths) -> None:
-    """They are off the disk. Raises StorageError."""
+    """The ids of contents that were forgotten and may still be on the disk. Raises StorageError."""
     try:
-        where.purge.unlink(missing_ok=True)
+        return frozenset(_read_lines(where.purge))
+    except OSError as error:
+        raise StorageError(f"cannot read {str(where.purge)!r}: {error.strerror}") from error
+
+
+def purged(where: WorkspacePaths, gone: frozenset[str]) -> None:
+    """These are off the disk; what came to be forgotten meanwhile may not be. Raises StorageError."""
+    try:
+        left = purging(where) - gone
+        if left:
+            write_file(where.purge, _lines(left))
+        else:
+            where.purge.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
 
@@ -138,6 +154,11 @@ def _finish(where: WorkspacePaths, git: Git, plan: Exchange) -> None:
     (place / _ANCHORING).unlink(missing_ok=True)
     sync_directory(place)
     (place / _PLAN).unlink()
+
+
+def _plan(where: WorkspacePaths) -> Exchange:
+    path = where.exchange / _PLAN
+    return document.decode(read_file(path), Exchange, f"plan {str(path)!r}")
 
 
 def _stage(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -220,7 +241,7 @@ def _remember(where: WorkspacePaths, plan: Exchange) -> None:
     if here is None:
         raise IntegrityError(f"the workspace record {str(where.marker)!r} is gone")
     marker = where.exchange / _MOVED / where.marker.name
-    there = document.decode(marker.read_bytes(), WorkspaceFile, f"workspace record {str(marker)!r}")
+    there = document.decode(read_file(marker), WorkspaceFile, f"workspace record {str(marker)!r}")
     former = dict.fromkeys((*there.former_b64, *here.former_b64, plan.moved_root_b64))
     record = msgspec.structs.replace(
         here, former_b64=tuple(former), created_ns=min(here.created_ns, there.created_ns)
@@ -247,7 +268,8 @@ def _lines(ids: Iterable[str]) -> bytes:
 
 
 def _read_lines(path: Path) -> list[str]:
+    """The ids in a list; what is none is passed over."""
     try:
-        return path.read_text("ascii").split()
+        return _ID.findall(read_file(path).decode("ascii", "replace"))
     except FileNotFoundError:
         return []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from putback.git import refs
 from putback.ops.session import Session
 from putback.paths import quote
-from putback.store.layout import WorkspacePaths, known_workspaces
+from putback.store.layout import Store, WorkspacePaths, known_workspaces
 
 
 def places(opened: Session, contents: frozenset[str]) -> tuple[str, ...]:
@@ -19,6 +19,13 @@ def places(opened: Session, contents: frozenset[str]) -> tuple[str, ...]:
             found.append(f"the files of {quote(where.root)} as they are now")
         found += _captured(opened, where, contents)
     return tuple(dict.fromkeys(found))
+
+
+def set_aside(store: Store) -> tuple[str, ...]:
+    """In words, where a repair keeps damaged files of objects, of which nobody knows what they hold."""
+    place = store.root / "damaged"
+    found = any(place.glob("objects.git/objects/**/*"))
+    return (f"perhaps what a repair set aside in {quote(os.fsencode(place))}",) if found else ()
 
 
 def _captured(opened: Session, where: WorkspacePaths, contents: frozenset[str]) -> Iterator[str]:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
 from putback import paths, seams
 from putback.errors import FailedError, IntegrityError, LockedError, OutOfOrder, UsageError
+from putback.fs import lock
+from putback.fs.durable import read_file
 from putback.git import refs
 from putback.git.objectid import Kind, deflate, object_id
 from putback.git.packs import PackWriter
@@ -55,10 +58,10 @@ def forget(upkeep: Upkeep, chosen: frozenset[RelPath], *, dry_run: bool) -> Forg
     reclaimed = purge(upkeep)
     if reclaimed is None:
         return done
-    held: tuple[str, ...] = ()
+    held = elsewhere.set_aside(upkeep.where.store)
     if reclaimed.still_needed:
         with session(upkeep.where, upkeep.settings, upkeep.progress, "forget") as opened:
-            held = elsewhere.places(opened, frozenset(reclaimed.still_needed))
+            held = (*elsewhere.places(opened, frozenset(reclaimed.still_needed)), *held)
     return msgspec.structs.replace(done, elsewhere=held, reclaimed=reclaimed)
 
 
@@ -77,7 +80,12 @@ def purge(upkeep: Upkeep) -> Reclaimed | None:
         error.hint = "the next command tries again; or run `putback forget` again when nobody else is at work"
         raise
     seams.reach("forget.purged")
-    exchange.purged(upkeep.where)
+    # Who forgets something else at this moment has lengthened the list.
+    with (
+        suppress(LockedError),
+        lock.hold(upkeep.where.lock, "forget", False, upkeep.settings.store.lock_wait_seconds, upkeep.progress),
+    ):
+        exchange.purged(upkeep.where, waiting)
     return reclaimed
 
 
@@ -177,8 +185,8 @@ def _open_turns(where: WorkspacePaths, ids: dict[str, str]) -> Iterator[tuple[st
     """The records of turns of coding agents that are open and began with a rewritten capture."""
     for path in where.agents.glob("*.open") if where.agents.is_dir() else ():
         try:
-            record = document.decode(path.read_bytes(), OpenTurn, f"open turn {str(path)!r}")
-        except (IntegrityError, FileNotFoundError):
+            record = document.decode(read_file(path), OpenTurn, f"open turn {str(path)!r}")
+        except (IntegrityError, OSError):
             continue  # nobody can end it, or it has just been ended
         if record.before in ids:
             yield path.name, document.encode(msgspec.structs.replace(record, before=ids[record.before])) + b"\n"

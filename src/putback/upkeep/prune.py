@@ -20,7 +20,7 @@ import msgspec
 from putback import seams
 from putback.errors import IntegrityError, PutbackError, StorageError
 from putback.fs import lock
-from putback.fs.durable import sync_directory, write_file
+from putback.fs.durable import read_file, sync_directory, write_file
 from putback.git import command, refs
 from putback.git.command import Git
 from putback.git.objects import ObjectReader
@@ -28,6 +28,7 @@ from putback.records import document
 from putback.records.history import Entry, EntryKind
 from putback.records.retention import Judged, Keep, Why
 from putback.records.upkeep import Pruned, Pruning, Reclaimed, Vanished
+from putback.store import exchange
 from putback.store.history import History, Name
 from putback.store.layout import WorkspacePaths
 from putback.upkeep import retention, vanishing
@@ -86,6 +87,8 @@ def _drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool) -> Draft | None:
     if not where.exists():
         return None
     with locked(upkeep, where, upkeep.settings.store.lock_wait_seconds) as git:
+        # Half an exchange reads as captures that nobody needs, and entries that nobody dropped.
+        exchange.settle(where, git)
         draft = _draft(where, git, keep)
         if not dry_run:
             _carry_out(where, git, draft)
@@ -169,8 +172,8 @@ def _captures(entries: list[Entry]) -> set[str]:
 def _earlier(where: WorkspacePaths) -> Pruning:
     """What an earlier prune was killed at. A record that is damaged costs disk, nothing else."""
     try:
-        return document.decode(where.pruning.read_bytes(), Pruning, "record of a prune")
-    except (FileNotFoundError, IntegrityError):
+        return document.decode(read_file(where.pruning), Pruning, "record of a prune")
+    except (OSError, IntegrityError):
         return Pruning()
 
 

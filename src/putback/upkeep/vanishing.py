@@ -20,9 +20,11 @@ from putback.errors import IntegrityError, LockedError, PutbackError
 from putback.fs.durable import sync_directory
 from putback.git import refs
 from putback.git.command import Git
+from putback.paths import quote
 from putback.records.upkeep import Vanished
+from putback.store import exchange
 from putback.store.history import History
-from putback.store.layout import Store, WorkspaceFile, WorkspacePaths
+from putback.store.layout import Store, WorkspaceFile, WorkspacePaths, known_workspaces
 from putback.turns.claims import Claims
 
 if TYPE_CHECKING:
@@ -124,6 +126,11 @@ def _in_use(where: WorkspacePaths) -> str:
         return "its root is there again"
     if where.journal.exists():
         return f"a restore was interrupted there; {way_out}"
+    if where.exchange.exists():
+        return f"something was cut short there while its history was rewritten; {way_out}"
+    for other in known_workspaces(where.store):
+        if exchange.moving(other) == where.name:
+            return f"its history is on its way to {quote(other.root)}; any command there ends that"
     for run in unfinished.unfinished(where):
         return "a run is under way there" if run.alive else f"run {run.id[:12]} is not closed; {way_out}"
     if any(_is_fresh(path) for path in (where.agents.glob("*.open") if where.agents.is_dir() else ())):
