@@ -11,6 +11,11 @@ from putback.records.document import Strict
 Id = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$(?!\\n)")]
 
 
+# Names, not paths: a plan that somebody else wrote must not lead out of the folders it is about.
+File = Annotated[str, msgspec.Meta(pattern="^[0-9]{10,}-[a-z]+-[0-9a-f]{64}\\.json$(?!\\n)")]
+Folder = Annotated[str, msgspec.Meta(pattern="^([A-Za-z0-9_][A-Za-z0-9._-]*-[0-9a-f]{12})?$(?!\\n)")]
+
+
 class Aliases(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/aliases/v1"):
     """`aliases`: for each id that a capture or an entry once had, the id that is kept in its place."""
 
@@ -26,10 +31,10 @@ class Exchange(Strict, frozen=True, kw_only=True, tag_field="format", tag="putba
     those that had a ref.
     """
 
-    removed: tuple[str, ...] = ()
+    removed: tuple[File, ...] = ()
     released: tuple[Id, ...] = ()
     aliases: dict[Id, Id] = msgspec.field(default_factory=dict)
     forgets: bool = False
-    moved: str = ""
+    moved: Folder = ""
     moved_root_b64: str = ""
     moved_captures: tuple[Id, ...] = ()

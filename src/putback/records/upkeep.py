@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from putback.records.document import AtPath, Strict
+from putback.records.exchange import Id
 from putback.records.retention import Judged
 
 
@@ -41,8 +42,8 @@ class Pruning(Strict, frozen=True, kw_only=True, tag_field="format", tag="putbac
     """What is about to be dropped, on disk before anything is: captures and runs, by id. The next prune ends what
     this one was killed at."""
 
-    captures: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
+    captures: tuple[Id, ...] = ()
+    runs: tuple[Id, ...] = ()
 
 
 class Settled(Strict, frozen=True, kw_only=True, tag_field="format", tag="putback/settled/v1"):

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from putback.errors import AmbiguousId, IntegrityError, MalformedId, NothingToUndo, StorageError, UnknownId
-from putback.fs.durable import write_new_file
+from putback.fs.durable import read_file, write_new_file
 from putback.records import document
 from putback.records.history import Cause, Entry, EntryKind
 
@@ -61,7 +61,7 @@ class History(msgspec.Struct, frozen=True):
         """One entry. Raises IntegrityError where its record is damaged."""
         path = self.folder / name.file
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except OSError as error:
             raise StorageError(f"cannot read {str(path)!r}: {error.strerror}") from error
         entry = document.decode(data, Entry, f"history record {str(path)!r}")
@@ -116,7 +116,7 @@ class History(msgspec.Struct, frozen=True):
         """
         path = self.folder.with_name("aliases")
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -14,7 +14,7 @@ import msgspec
 from putback import directories
 from putback.config import Permissions
 from putback.errors import IntegrityError, StorageError, UsageError
-from putback.fs.durable import sync_directory, write_file, write_new_file
+from putback.fs.durable import read_file, sync_directory, write_file, write_new_file
 from putback.fs.modes import GROUP, PRIVATE, Modes, directory
 from putback.paths import quote
 from putback.records import document
@@ -154,7 +154,7 @@ class Store(msgspec.Struct, frozen=True):
 
     def _recorded(self) -> StoreFile | None:
         try:
-            data = self.marker.read_bytes()
+            data = read_file(self.marker)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -338,7 +338,7 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
     def identity(self) -> WorkspaceFile | None:
         """What was recorded of the root, or None."""
         try:
-            data = self.marker.read_bytes()
+            data = read_file(self.marker)
         except FileNotFoundError:
             return None
         except OSError as error:

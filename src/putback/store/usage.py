@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Annotated
+
+import msgspec
 
 from putback.errors import IntegrityError
-from putback.fs.durable import write_cache
+from putback.fs.durable import read_file, write_cache
 from putback.fs.filesystem import used_bytes
 from putback.records import document
 from putback.records.document import Strict
@@ -23,7 +26,7 @@ NEARLY = 0.8
 class Usage(Strict, frozen=True, kw_only=True):
     """Bytes on disk of the whole store, and when its packs had changed last, in nanoseconds since the epoch."""
 
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     packs_ns: int
 
 
@@ -41,7 +44,7 @@ def measure(store: Store, coming: int = 0) -> int:
 def recent(store: Store) -> int:
     """The bytes on disk as they were seen last, or measured where nobody knows."""
     with suppress(OSError, IntegrityError):
-        found = document.decode((store.root / FILE).read_bytes(), Usage, "usage of the store")
+        found = document.decode(read_file(store.root / FILE), Usage, "usage of the store")
         if found.packs_ns == _packs_ns(store):
             return found.bytes
     return measure(store)

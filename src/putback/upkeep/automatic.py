@@ -19,7 +19,7 @@ import msgspec
 
 from putback.config import Settings
 from putback.errors import IntegrityError, PutbackError
-from putback.fs.durable import write_cache
+from putback.fs.durable import read_file, write_cache
 from putback.progress import SILENT
 from putback.records import document
 from putback.records.upkeep import Settled
@@ -82,7 +82,7 @@ def is_due(where: WorkspacePaths, settings: Settings) -> bool:
 def settled(where: WorkspacePaths) -> Settled | None:
     """What retention came to last in this workspace; None where nobody knows."""
     with suppress(OSError, IntegrityError):
-        return document.decode(where.settled.read_bytes(), Settled, "note on retention")
+        return document.decode(read_file(where.settled), Settled, "note on retention")
     return None
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from putback.errors import StorageError, UnknownId
 from putback.fs import lock
-from putback.fs.durable import write_cache
+from putback.fs.durable import read_file, write_cache
 from putback.git import command
 from putback.paths import quote
 from putback.progress import Shield
@@ -148,7 +148,7 @@ def window(first: int, share: float) -> Chosen:
 def next_place(store: Store) -> int:
     """Where on the circle the last check of a share ended, so that twenty of 5 % read everything."""
     try:
-        (place,) = _PLACE.unpack((store.root / "checked").read_bytes())
+        (place,) = _PLACE.unpack(read_file(store.root / "checked"))
         return int(place)
     except (OSError, struct.error):
         return random.randrange(_CIRCLE)

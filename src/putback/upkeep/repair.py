@@ -50,6 +50,8 @@ def told(item: Damage) -> str:
         return "what was damaged is stored again" if item.whole or item.lost else "set aside"
     if item.part is Part.PACK and "index" in item.problem:
         return "its index is made anew"
+    if item.part is Part.WORKSPACE and "aliases" in item.problem:
+        return "set aside"
     return _TOLD.get(item.part, "put right")
 
 
@@ -133,6 +135,11 @@ class Repair:
     def _workspaces(self) -> None:
         for each in self._found.papers:
             where = each.where
+            try:
+                History(where.history).aliases()
+            except IntegrityError:
+                # No command opens a workspace with a table that it cannot read.
+                set_aside(self._store, where.aliases)
             if not where.root or papers.root_of(where):
                 continue
             if where.marker.exists():
