@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crash.killing import kill_at, reached
 from putback.cli.main import run as putback
 from putback.errors import OutOfOrder, UnknownId, UnknownStateError, UsageError
+from putback.fs import lock
 from putback.runs.verify import Result
 from putback.workspace import Workspace
 from support.hermetic import OpenWorkspace, git
@@ -77,6 +81,25 @@ def test_documents_of_another_tree_are_still_refused(moved: Workspace, tmp_path:
     shutil.copytree(moved.paths.runs / run, tmp_path / "documents")
     with pytest.raises(UsageError, match="this run was of"):
         moved.restore_documents(tmp_path / "documents")
+
+
+def test_what_is_dropped_just_before_it_is_attached_is_unknown(
+    moved: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of a workspace that is being dropped is waited for, and is nobody's lock any more then."""
+    true_hold, old = lock.hold, moved.paths.store.workspace(bytes(tmp_path / "old"))
+
+    @contextmanager
+    def hold(path: Path, *how: Any) -> Iterator[None]:
+        with true_hold(path, *how):
+            if path == old.lock:
+                shutil.rmtree(old.folder)
+            yield
+
+    monkeypatch.setattr(lock, "hold", hold)
+    with pytest.raises(UsageError, match="nothing was ever captured of"):
+        moved.upkeep.relocate(bytes(tmp_path / "old"))
+    moved.snapshot("goes on")
 
 
 def test_a_copy_is_another_workspace(tree: Path, tmp_path: Path, open_workspace: OpenWorkspace) -> None:

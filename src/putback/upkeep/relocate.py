@@ -46,6 +46,8 @@ def relocate(upkeep: Upkeep, old: bytes) -> Relocated:
         session(here, upkeep.settings, upkeep.progress, "relocate", create=True) as opened,
         lock.hold(there.lock, "relocate", False, wait, upkeep.progress),
     ):
+        # Whoever drops what has vanished may have been faster, and takes the lock's file away, too.
+        there = _find(here, old)
         recover.check_known(opened)
         for run in unfinished.unfinished(here):
             raise run.not_over()
