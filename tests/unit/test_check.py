@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,11 +14,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from putback.errors import IntegrityError, UnknownId
+from putback.errors import IntegrityError, StorageError, UnknownId
 from putback.git.objectid import object_id
 from putback.records.upkeep import Checked, Part
 from putback.upkeep import check as checking
-from putback.upkeep import refill
+from putback.upkeep import refill, repair
 from putback.workspace import Workspace
 from support.hermetic import OpenWorkspace
 from support.spoilt import Full, cut, flip, made
@@ -334,6 +335,26 @@ def test_a_store_whose_configuration_git_refuses(tree: Path, open_workspace: Ope
     assert not ws.upkeep.check().sound
     assert ws.upkeep.check(repair=True).sound
     assert ws.upkeep.check(read_share=1.0).sound
+
+
+def test_an_entry_that_cannot_be_made_anew_now_stays_listed(
+    tree: Path, open_workspace: OpenWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = of_tree(tree, {"a": "1\n"}, open_workspace)
+    first = ws.snapshot("first")
+    (record,) = ws.paths.history.iterdir()
+    record.write_bytes(record.read_bytes()[:-9])
+
+    def refuse(*given: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(repair, "write_new_file", refuse)
+        with pytest.raises(StorageError, match="No space left"):
+            ws.upkeep.check(repair=True)
+    assert record.exists()
+    ws.upkeep.check(repair=True)
+    assert ws.list() == [first.entry]
 
 
 def test_a_damaged_journal(tree: Path, open_workspace: OpenWorkspace) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,18 @@ def test_a_repair_sets_a_damaged_table_of_ids_aside(workspace: Workspace) -> Non
     workspace.upkeep.check(repair=True)
     workspace.snapshot("second")
     assert (workspace.paths.store.root / "damaged/workspaces" / workspace.paths.name / "aliases").exists()
+
+
+def test_links_in_the_place_of_folders_have_nothing_swept_away(workspace: Workspace, tmp_path: Path) -> None:
+    create(tmp_path / "outside", OUTSIDE)
+    store = workspace.paths.store
+    for place in (workspace.paths.scratch, store.upkeep, store.root / "damaged"):
+        if place.exists():
+            shutil.rmtree(place)
+        place.symlink_to(tmp_path / "outside")
+        workspace.paths.aliases.write_bytes(b"junk")
+        for act in (workspace.upkeep.reclaim, lambda: workspace.upkeep.check(repair=True)):
+            with suppress(StorageError):
+                act()
+        place.unlink()
+        same(read_back(tmp_path / "outside"), OUTSIDE)

@@ -71,6 +71,9 @@ def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed
 def _alone(upkeep: Upkeep, *, wait: bool) -> Iterator[None]:
     """Keep other reclaimers away: each counts on that nothing but itself drops objects."""
     store = upkeep.where.store
+    if store.upkeep.is_symlink():
+        # Whatever lies there is about to be swept away.
+        raise StorageError(f"{str(store.upkeep)!r} is a symbolic link; nothing was reclaimed", hint="remove it")
     modes.directory(store.upkeep, store.modes)
     patience = upkeep.settings.store.lock_wait_seconds if wait else 0.0
     with lock.hold(store.upkeep / "lock", NAME, False, patience, upkeep.progress):

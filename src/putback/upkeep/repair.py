@@ -13,7 +13,7 @@ from pathlib import Path
 
 from putback.errors import IntegrityError, PutbackError, StorageError
 from putback.fs import modes
-from putback.fs.durable import sync_directory, write_file
+from putback.fs.durable import sync_directory, write_file, write_new_file
 from putback.fs.modes import GROUP
 from putback.git import pack_file, refs
 from putback.git.command import Git
@@ -23,6 +23,7 @@ from putback.git.pack_file import PackFiles, PackReader
 from putback.git.packs import PackWriter
 from putback.git.present import Present
 from putback.ops import leftovers
+from putback.records import document
 from putback.records.history import Entry, EntryKind
 from putback.records.upkeep import Damage, Part
 from putback.store.captures import StoredCapture
@@ -58,8 +59,10 @@ def told(item: Damage) -> str:
 def set_aside(store: Store, path: Path, *, leave: bool = False) -> Path:
     """Move a file of the store where nothing reads it, or `leave` it in its place, too; returns where.
 
-    Raises OSError.
+    Raises OSError, and StorageError where that would be outside of the store.
     """
+    if (store.root / "damaged").is_symlink():
+        raise StorageError(f"{str(store.root / 'damaged')!r} is a symbolic link", hint="remove it")
     place = store.root / "damaged" / path.relative_to(store.root)
     modes.directory(store.root / "damaged", store.modes)
     modes.directory(place.parent)
@@ -256,9 +259,13 @@ class Repair:
         made = _remade(name, reader) if name.kind is EntryKind.SNAPSHOT else None
         if made is None and name.kind is EntryKind.SNAPSHOT:
             return
-        place = set_aside(self._store, path)
+        place = set_aside(self._store, path, leave=made is not None)
         if made is not None:
-            history.add(made, each.where.scratch)
+            # In its place in one step: killed in between, nobody would know that there was an entry.
+            fresh = each.where.scratch / name.file
+            write_new_file(fresh, document.encode(made) + b"\n", each.where.scratch)
+            fresh.replace(path)
+            sync_directory(path.parent)
             return
         kept = place.relative_to(self._store.root)
         self.gone.append(

@@ -73,7 +73,8 @@ def store_leftovers(store: Store) -> int:
 
 def _in_workspace(folder: Path) -> Iterator[Path]:
     for place in (folder, folder / "digests"):
-        yield from (place / "scratch").glob("*")
+        if not (place / "scratch").is_symlink():
+            yield from (place / "scratch").glob("*")
         yield from place.glob("*.part")
         yield place / "index.lock"
     aside = folder / "digests" / "trees.git"
