@@ -12,6 +12,7 @@ import pytest
 
 from putback.errors import IntegrityError, PutbackError, StorageError
 from putback.records.retention import Keep
+from putback.records.upkeep import Part
 from putback.runs import RECEIPT
 from putback.workspace import Workspace
 from support.hermetic import OpenWorkspace
@@ -102,3 +103,27 @@ def test_links_in_the_place_of_folders_have_nothing_swept_away(workspace: Worksp
                 act()
         place.unlink()
         same(read_back(tmp_path / "outside"), OUTSIDE)
+
+
+@pytest.mark.parametrize("broken", ["junk", "pipe", "file", "link"])
+def test_an_exchange_that_nobody_can_end_is_found_and_set_aside(
+    broken: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    create(tmp_path / "outside", OUTSIDE)
+    place = workspace.paths.exchange
+    if broken in ("junk", "pipe"):
+        place.mkdir()
+        (place / "plan.json").write_text("junk") if broken == "junk" else os.mkfifo(place / "plan.json")
+    elif broken == "file":
+        place.write_text("junk")
+    else:
+        place.symlink_to(tmp_path / "outside")
+    with pytest.raises(PutbackError):
+        workspace.snapshot("second")
+    assert [item.part for item in workspace.upkeep.check().damage] == [Part.WORKSPACE]
+    repaired = workspace.upkeep.check(repair=True)
+    assert [item.repaired for item in repaired.damage] == ["set aside"]
+    assert workspace.upkeep.check().sound
+    workspace.snapshot("second")
+    assert [entry.message for entry in workspace.list()] == ["second", "first"]
+    same(read_back(tmp_path / "outside"), OUTSIDE)

@@ -97,6 +97,21 @@ def settle(where: WorkspacePaths, git: Git) -> None:
         raise StorageError(f"cannot write the store: {error.strerror}") from error
 
 
+def fault(where: WorkspacePaths) -> str:
+    """Why nobody can bring the exchange that is under way to its end; empty where there is none, or one can."""
+    if not os.path.lexists(where.exchange):
+        return ""
+    try:
+        _plan(where)
+    except FileNotFoundError:
+        return "" if where.exchange.is_dir() and not where.exchange.is_symlink() else "it is no directory"
+    except IntegrityError as error:
+        return error.message
+    except OSError as error:
+        return error.strerror or "it cannot be read"
+    return ""
+
+
 def moving(where: WorkspacePaths) -> str:
     """The name of the workspace whose records are on their way to this one; empty where there is none."""
     with suppress(OSError, IntegrityError):

@@ -24,6 +24,7 @@ from putback.records.upkeep import Damage, Part
 from putback.runs import unfinished, verify
 from putback.runs.evidence import Evidence
 from putback.runs.verify import Result
+from putback.store import exchange
 from putback.store.history import History, Name
 from putback.store.layout import FORMAT, Store, StoreFile, WorkspacePaths
 from putback.turns import binding as bindings
@@ -85,6 +86,10 @@ def read(where: WorkspacePaths) -> Papers:
         found.aliases = History(where.history).aliases()
     except IntegrityError as error:
         found.fault(Part.WORKSPACE, f"{error.message}; ids from before something was forgotten lead nowhere")
+    broken = exchange.fault(where)
+    if broken:
+        problem = f"{where.name}: a forget or relocate was cut short, and nobody can tell what it was about to do"
+        found.fault(Part.WORKSPACE, f"{problem}: {broken}; no command works here until it is set aside")
     _history(found)
     for part, look in ((Part.JOURNAL, _journal), (Part.RUN, _runs), (Part.TURN, _turns), (Part.TURN, _agents)):
         try:

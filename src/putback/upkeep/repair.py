@@ -26,6 +26,7 @@ from putback.ops import leftovers
 from putback.records import document
 from putback.records.history import Entry, EntryKind
 from putback.records.upkeep import Damage, Part
+from putback.store import exchange
 from putback.store.captures import StoredCapture
 from putback.store.history import History, Name
 from putback.store.layout import Store, WorkspacePaths
@@ -51,7 +52,7 @@ def told(item: Damage) -> str:
         return "what was damaged is stored again" if item.whole or item.lost else "set aside"
     if item.part is Part.PACK and "index" in item.problem:
         return "its index is made anew"
-    if item.part is Part.WORKSPACE and "aliases" in item.problem:
+    if item.part is Part.WORKSPACE and ("aliases" in item.problem or "cut short" in item.problem):
         return "set aside"
     return _TOLD.get(item.part, "put right")
 
@@ -143,6 +144,8 @@ class Repair:
             except IntegrityError:
                 # No command opens a workspace with a table that it cannot read.
                 set_aside(self._store, where.aliases)
+            if exchange.fault(where):
+                set_aside(self._store, where.exchange)
             if not where.root or papers.root_of(where):
                 continue
             if where.marker.exists():
