@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -284,6 +285,24 @@ def test_a_lock_that_is_a_link_is_not_followed(world: World, tmp_path: Path) -> 
     with pytest.raises(StorageError):
         opened(world).snapshot("x")
     assert victim.read_text() == "victim\n"
+
+
+def test_a_lock_that_was_moved_away_while_it_was_waited_for_is_none(tmp_path: Path) -> None:
+    place = tmp_path / "workspace" / "lock"
+    place.parent.mkdir()
+
+    class Moving(Silent):
+        def cancelled(self) -> bool:
+            place.parent.rename(tmp_path / "moved")
+            os.close(descriptor)
+            return False
+
+    with held(place):
+        pass
+    descriptor = os.open(place, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(StorageError, match="went away"), lock.hold(place, "test", False, 5.0, Moving()):
+        pass
 
 
 def test_the_lock_goes_with_an_error_too(world: World) -> None:

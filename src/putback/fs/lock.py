@@ -24,7 +24,9 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
     """Hold the lock at `path` for the length of the block.
 
     Waits for another holder up to `wait_seconds` and tells `progress` who it is. Raises LockedError after that,
-    Cancelled where the caller gave up first. The file stays; only the kernel's lock on it counts.
+    Cancelled where the caller gave up first. The file stays; only the kernel's lock on it counts. Where it is not
+    the one at `path` any more once it is held, because what it stood for was dropped or moved, StorageError is
+    raised.
     """
     try:
         descriptor = _open(path)
@@ -32,6 +34,8 @@ def hold(path: Path, command: str, shared: bool, wait_seconds: float, progress: 
         raise StorageError(f"cannot open the lock {str(path)!r}: {error.strerror}") from error
     try:
         _acquire(descriptor, shared, wait_seconds, progress)
+        if not _is_at(descriptor, path):
+            raise StorageError(f"the lock {str(path)!r} went away while another process held it", hint="try again")
         if not shared:
             _say_who(descriptor, command)
         yield
@@ -70,6 +74,13 @@ def _open(path: Path) -> int:
     with suppress(FileExistsError, FileNotFoundError):
         write_new_file(path, b"", path.parent)
     return os.open(path, flags)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _acquire(descriptor: int, shared: bool, wait_seconds: float, progress: Progress) -> None:
