@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from putback.errors import PutbackError
+from putback.fs import lock
 from putback.fs.root import Root, store_inside
 from putback.git.command import Git
 from putback.git.index import DamagedIndex, Entries, read_index, record_oid
@@ -65,8 +66,10 @@ def capture_anew(upkeep: Upkeep, bad: Iterable[str]) -> None:
     Brings back the contents, the trees and the lists that the present state shares with earlier ones.
     """
     where = upkeep.where
-    where.index.unlink(missing_ok=True)
-    where.state.unlink(missing_ok=True)
+    # Whoever has the lock may be at work with the index that goes.
+    with lock.hold(where.lock, "check", False, upkeep.settings.store.lock_wait_seconds, upkeep.progress):
+        where.index.unlink(missing_ok=True)
+        where.state.unlink(missing_ok=True)
     with suppress(PutbackError), session(where, upkeep.settings, upkeep.progress, "check") as opened:
         now = opened.capturer.take(message="", purpose=Purpose.SAFETY)
         lists = (
