@@ -172,7 +172,7 @@ class Repair:
             for name, ids in found.captures.items():
                 again.setdefault(name, set()).update(ids)
         held = Present(self._store.objects)
-        for path in found.faulty.keys() - set(packed):
+        for path in filter(os.path.lexists, found.faulty.keys() - set(packed)):
             if papers.is_capture_id(path.name) and held([bytes.fromhex(path.name)]):
                 set_aside(self._store, path, leave=True)
                 write_file(path, f"{path.name}\n".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -95,31 +96,41 @@ def holders(store: Store, oids: Iterable[str]) -> tuple[dict[str, Path], set[Pac
 def read_refs(store: Store) -> Refs:
     """Every ref of ours, read without git: it gives up on all of them where one is damaged. Raises OSError."""
     found = Refs()
-    packed = store.git_dir / "packed-refs"
-    if packed.exists():
-        for line in packed.read_bytes().split(b"\n"):
-            if not line or line.startswith((b"#", b"^")):
-                continue
-            match = _PACKED.fullmatch(line)
-            if match is None:
-                found.faulty[packed] = "a line of it makes no sense"
-            elif not _take(found, match[2].decode("ascii", "replace"), match[1].decode()):
-                found.faulty[packed] = (
-                    f"the ref {match[2].decode('ascii', 'backslashreplace')!r} has another value"
-                )
-        if not packed.read_bytes().endswith(b"\n"):
-            found.faulty[packed] = "it is cut off"
+    with suppress(FileNotFoundError):
+        _read_packed(found, store.git_dir / "packed-refs")
     top = store.git_dir / refs.PREFIX
     for folder in sorted(top.iterdir()) if top.is_dir() else ():
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if path.name.endswith((".lock", ".part")):
-                continue
-            value = path.read_bytes()[:100] if path.is_file() else b""
-            if value != f"{path.name}\n".encode() or not _ID.fullmatch(path.name):
-                found.faulty[path] = "its value is not the one in its name"
-            else:
-                found.captures.setdefault(folder.name, set()).add(path.name)
+        # Another workspace's may be dropped just now.
+        with suppress(FileNotFoundError):
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if not path.name.endswith((".lock", ".part")):
+                    _read_loose(found, path)
     return found
+
+
+def _read_packed(found: Refs, path: Path) -> None:
+    data = path.read_bytes()
+    for line in data.split(b"\n"):
+        if not line or line.startswith((b"#", b"^")):
+            continue
+        match = _PACKED.fullmatch(line)
+        if match is None:
+            found.faulty[path] = "a line of it makes no sense"
+        elif not _take(found, match[2].decode("ascii", "replace"), match[1].decode()):
+            found.faulty[path] = f"the ref {match[2].decode('ascii', 'backslashreplace')!r} has another value"
+    if not data.endswith(b"\n"):
+        found.faulty[path] = "it is cut off"
+
+
+def _read_loose(found: Refs, path: Path) -> None:
+    try:
+        value = b"" if path.is_symlink() or path.is_dir() else path.read_bytes()
+    except FileNotFoundError:
+        return
+    if value != f"{path.name}\n".encode() or not _ID.fullmatch(path.name):
+        found.faulty[path] = "its value is not the one in its name"
+    else:
+        found.captures.setdefault(path.parent.name, set()).add(path.name)
 
 
 def _take(found: Refs, name: str, value: str) -> bool:
