@@ -1,5 +1,7 @@
 """Open a session on a workspace: git found, the store made where it may be, the locks held, errors translated.
 
+What works on the store without a session takes the locks here, too.
+
 Separate from the session itself, because git is set to work on its longest question before the modules that will
 need the answer are imported.
 """
@@ -8,17 +10,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from putback.config import Settings
-from putback.errors import StorageError, UnknownId
+from putback.errors import IntegrityError, StorageError, UnknownId
 from putback.fs import lock
 from putback.git import command
+from putback.git.command import Git
 from putback.paths import quote
 from putback.progress import Progress, Shield
-from putback.store.layout import WorkspacePaths
+from putback.store.layout import Store, WorkspacePaths
 
 if TYPE_CHECKING:
     from putback.ops.session import Session
@@ -54,27 +57,58 @@ def session(
     where.create(time.time_ns(), settings.store.permissions)
     git = git.writing(where.store.modes)
     wait = settings.store.lock_wait_seconds
-    try:
-        with ExitStack() as stack:
-            for file, shared in ((where.lock, False), (where.store.lock, True)):
-                stack.enter_context(lock.hold(file, name, shared, wait, progress))
+    with refusals(name), ExitStack() as stack:
+        stack.enter_context(locked(where.store, [where], git, name, wait, progress))
+        if not contents:
+            from putback.ops.session import seed
+
+            seed(where)
+        place = where if contents else where.digests()
+        bound = git.on(place.store.git_dir, work_tree=where.root, index=place.index)
+        early = bound.background(*command.MODIFIED) if name in _CAPTURING else None
+        # Imported while git is at work on the question that takes longest.
+        from putback.ops.session import open_session
+
+        strict = name != "recover"
+        yield open_session(stack, where, bound, settings, shield, early, strict=strict, contents=contents)
+
+
+@contextmanager
+def locked(
+    store: Store,
+    places: Sequence[WorkspacePaths],
+    git: Git,
+    name: str,
+    wait_seconds: float,
+    progress: Progress,
+    *,
+    shared: bool = True,
+    strict: bool = True,
+) -> Iterator[None]:
+    """Hold the locks of workspaces, then that of their store; `shared` is about the store's.
+
+    What an exchange of a history left that was cut short is brought to its end first. Unless `strict`, one whose
+    plan is damaged is no obstacle. Raises LockedError, Cancelled, StorageError and IntegrityError.
+    """
+    with ExitStack() as stack:
+        for where in places:
+            stack.enter_context(lock.hold(where.lock, name, False, wait_seconds, progress))
+        stack.enter_context(lock.hold(store.lock, name, shared, wait_seconds, progress))
+        for where in places:
             if where.exchange.exists():
-                # Before anything is asked of an index that it may take away.
+                # Before anything is asked of an index, or of a history, that it takes away.
                 from putback.store import exchange
 
-                exchange.settle(where, git.on(where.store.git_dir))
-            if not contents:
-                from putback.ops.session import seed
+                with nullcontext() if strict else suppress(IntegrityError):
+                    exchange.settle(where, git.writing(store.modes).on(store.git_dir))
+        yield
 
-                seed(where)
-            place = where if contents else where.digests()
-            bound = git.on(place.store.git_dir, work_tree=where.root, index=place.index)
-            early = bound.background(*command.MODIFIED) if name in _CAPTURING else None
-            # Imported while git is at work on the question that takes longest.
-            from putback.ops.session import open_session
 
-            strict = name != "recover"
-            yield open_session(stack, where, bound, settings, shield, early, strict=strict, contents=contents)
+@contextmanager
+def refusals(name: str) -> Iterator[None]:
+    """An OSError within the block becomes a StorageError that says what the system refused to which command."""
+    try:
+        yield
     except OSError as error:
         culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
         raise StorageError(f"{name}: the system refused{culprit}: {error.strerror}") from error

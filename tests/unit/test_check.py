@@ -14,8 +14,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from putback.errors import IntegrityError, StorageError, UnknownId
+from putback.errors import IntegrityError, LockedError, StorageError, UnknownId
+from putback.fs import lock
 from putback.git.objectid import object_id
+from putback.progress import SILENT
 from putback.records.upkeep import Checked, Part
 from putback.upkeep import check as checking
 from putback.upkeep import refill, repair
@@ -326,6 +328,43 @@ def test_packed_refs_that_make_no_sense(tree: Path, open_workspace: OpenWorkspac
     create(tree, {"a": "2"})
     ws.restore(first.id)
     same(read_back(tree), {"a": "A"})
+
+
+def test_a_ref_that_another_workspace_drops_meanwhile_is_no_damage(
+    tree: Path, tmp_path: Path, open_workspace: OpenWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = of_tree(tree, {"a": "A"}, open_workspace)
+    other = of_tree(tmp_path / "other", {"a": "A"}, open_workspace)
+    ws.snapshot()
+    ref = ws.paths.store.git_dir / "refs" / "putback" / other.paths.name / other.snapshot().id
+    read = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if path == ref:
+            path.unlink(missing_ok=True)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    assert ws.upkeep.check().sound and not ref.exists()
+
+
+def test_a_repair_drops_no_index_that_another_process_is_at_work_with(
+    tree: Path, open_workspace: OpenWorkspace
+) -> None:
+    create(tree, {"a": "A"})
+    ws = open_workspace(tree, lock_wait_seconds=0.0)
+    ws.snapshot()
+    with lock.hold(ws.paths.lock, "test", False, 0.0, SILENT), pytest.raises(LockedError):
+        refill.capture_anew(ws.upkeep, ["f" * 64])
+    assert ws.paths.index.exists()
+
+
+def test_a_damaged_plan_of_an_exchange_is_told(tree: Path, open_workspace: OpenWorkspace) -> None:
+    ws = of_tree(tree, {"a": "A"}, open_workspace)
+    ws.snapshot()
+    create(ws.paths.exchange, {"plan.json": "nonsense"})
+    (damage,) = ws.upkeep.check().damage
+    assert damage.part is Part.WORKSPACE and "plan" in damage.problem
 
 
 def test_a_store_whose_configuration_git_refuses(tree: Path, open_workspace: OpenWorkspace) -> None:

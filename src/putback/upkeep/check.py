@@ -1,22 +1,21 @@
 """Is everything that the history names there, and sound? And, where asked: put right what can be put right.
 
-A check alone changes nothing. A repair sets aside and never deletes; what it says it has repaired it has looked at
-once more.
+A check alone changes nothing but what any command does: it ends an exchange of the history that was killed. A
+repair sets aside and never deletes; what it says it has repaired it has looked at once more.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from putback.errors import StorageError, UnknownId
-from putback.fs import lock
+from putback import opening
+from putback.errors import UnknownId
 from putback.fs.durable import read_file, write_cache
 from putback.git import command
 from putback.paths import quote
@@ -37,11 +36,8 @@ _PLACE = struct.Struct(">I")
 
 def check(upkeep: Upkeep, *, read_share: float, repair: bool, everything: bool = False) -> Checked:
     """See `Upkeep.check`. Raises UnknownId where nothing was ever captured, LockedError, StorageError."""
-    try:
+    with opening.refusals("check"):
         return _Checker(upkeep, read_share, everything).run(repair=repair)
-    except OSError as error:
-        culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
-        raise StorageError(f"check: the system refused{culprit}: {error.strerror}") from error
 
 
 class _Checker:
@@ -110,16 +106,12 @@ class _Checker:
             found[ours.name] = ours
         return list(found.values())
 
-    @contextmanager
-    def _locked(self, *, shared: bool) -> Iterator[None]:
+    def _locked(self, *, shared: bool) -> AbstractContextManager[None]:
         """The locks of the workspaces and of the store; where that is ours alone, nobody is at work."""
         wait = self._upkeep.settings.store.lock_wait_seconds
-        with ExitStack() as stack:
-            for where in self._places:
-                stack.enter_context(lock.hold(where.lock, "check", False, wait, self._progress))
-            if self._places:
-                stack.enter_context(lock.hold(self._store.lock, "check", shared, wait, self._progress))
-            yield
+        return opening.locked(
+            self._store, self._places, self._git, "check", wait, self._progress, shared=shared, strict=False
+        )
 
 
 def _key(item: Damage) -> tuple[str, ...]:

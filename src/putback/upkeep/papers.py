@@ -79,7 +79,7 @@ def is_capture_id(text: str) -> bool:
 
 
 def read(where: WorkspacePaths) -> Papers:
-    """All records of a workspace. Raises StorageError where the folder cannot be read."""
+    """All records of a workspace, whose locks are held. Raises StorageError where the folder cannot be read."""
     found = Papers(where)
     _identity(found)
     try:

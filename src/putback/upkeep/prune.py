@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from putback import seams
+from putback import opening, seams
 from putback.errors import IntegrityError, PutbackError, StorageError
-from putback.fs import lock
 from putback.fs.durable import read_file, sync_directory, write_file
 from putback.git import command, refs
 from putback.git.command import Git
@@ -28,7 +27,6 @@ from putback.records import document
 from putback.records.history import Entry, EntryKind
 from putback.records.retention import Judged, Keep, Why
 from putback.records.upkeep import Pruned, Pruning, Reclaimed, Vanished
-from putback.store import exchange
 from putback.store.history import History, Name
 from putback.store.layout import WorkspacePaths
 from putback.upkeep import retention, vanishing
@@ -87,8 +85,6 @@ def _drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool) -> Draft | None:
     if not where.exists():
         return None
     with locked(upkeep, where, upkeep.settings.store.lock_wait_seconds) as git:
-        # Half an exchange reads as captures that nobody needs, and entries that nobody dropped.
-        exchange.settle(where, git)
         draft = _draft(where, git, keep)
         if not dry_run:
             _carry_out(where, git, draft)
@@ -97,20 +93,17 @@ def _drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool) -> Draft | None:
 
 @contextmanager
 def locked(upkeep: Upkeep, where: WorkspacePaths, wait_seconds: float) -> Iterator[Git]:
-    """Hold a workspace's lock, then the store's lock shared; gives git bound to the private repository.
+    """Hold the locks as `opening.locked` does; gives git bound to the private repository.
 
-    Raises LockedError, Cancelled, GitUnavailable and StorageError.
+    Raises LockedError, Cancelled, GitUnavailable, StorageError and IntegrityError.
     """
     git = command.find(cancelled=upkeep.progress.cancelled).writing(where.store.modes).on(where.store.git_dir)
     where.prepare()
-    try:
-        with (
-            lock.hold(where.lock, "prune", False, wait_seconds, upkeep.progress),
-            lock.hold(where.store.lock, "prune", True, wait_seconds, upkeep.progress),
-        ):
-            yield git
-    except OSError as error:
-        raise StorageError(f"prune: the system refused: {error.strerror}") from error
+    with (
+        opening.refusals("prune"),
+        opening.locked(where.store, [where], git, "prune", wait_seconds, upkeep.progress),
+    ):
+        yield git
 
 
 def _draft(where: WorkspacePaths, git: Git, keep: Keep) -> Draft:

@@ -24,7 +24,7 @@ from putback.fs.filesystem import free_bytes, used_bytes
 from putback.git import command, repack
 from putback.git.command import Git
 from putback.git.present import Present
-from putback.paths import quote
+from putback.opening import refusals
 from putback.records.upkeep import Reclaimed
 from putback.upkeep import packing, sweep
 from putback.upkeep.packing import Plan
@@ -46,16 +46,13 @@ def reclaim(upkeep: Upkeep, *, purge: frozenset[str] = frozenset()) -> Reclaimed
         return Reclaimed(bytes_before=0, bytes_after=0)
     before = used_bytes(store.root)
     try:
-        with _alone(upkeep, wait=bool(purge)):
+        with refusals(NAME), _alone(upkeep, wait=bool(purge)):
             work = _Reclaiming(upkeep, frozenset(map(bytes.fromhex, purge)))
             work.run()
     except LockedError:
         if purge:
             raise
         return Reclaimed(bytes_before=before, bytes_after=used_bytes(store.root), waiting=True)
-    except OSError as error:
-        culprit = f" {quote(os.fsencode(error.filename))}" if error.filename else ""
-        raise StorageError(f"reclaim: the system refused{culprit}: {error.strerror}") from error
     return Reclaimed(
         bytes_before=before,
         bytes_after=used_bytes(store.root),

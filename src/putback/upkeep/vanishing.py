@@ -20,6 +20,7 @@ from putback.errors import IntegrityError, LockedError, PutbackError
 from putback.fs.durable import sync_directory
 from putback.git import refs
 from putback.git.command import Git
+from putback.opening import refusals
 from putback.paths import quote
 from putback.records.upkeep import Vanished
 from putback.store import exchange
@@ -31,20 +32,22 @@ if TYPE_CHECKING:
     from putback.upkeep.catalog import Upkeep
 
 _STALE_SECONDS = 86_400
+_UNMOUNTED = "its file system may only be not mounted; --unmounted drops it all the same"
 
 
 def drop(upkeep: Upkeep, *, unmounted: bool, dry_run: bool) -> tuple[Vanished, ...]:
     """Drop every workspace of the store whose root is gone; returns them all, with why where one stays.
 
-    With `unmounted`, also those whose root may only be on a file system that is not mounted now.
+    With `unmounted`, also those whose root may only be on a file system that is not mounted now. Raises what
+    `prune.locked` raises, but for LockedError.
     """
     found: list[Vanished] = []
-    store = upkeep.where.store
-    for where, identity in _gone(store):
-        record = _describe(where, identity)
-        if record.unmounted and not unmounted:
-            record = _kept(record, "its file system may only be not mounted; --unmounted drops it all the same")
-        found.append(record if record.kept else _drop(upkeep, where, record, dry_run=dry_run))
+    with refusals("prune"):
+        for where, identity in _gone(upkeep.where.store):
+            record = _describe(where, identity)
+            if record.unmounted and not unmounted:
+                record = _kept(record, _UNMOUNTED)
+            found.append(record if record.kept else _drop(upkeep, where, record, dry_run=dry_run))
     return tuple(found)
 
 
