@@ -1,4 +1,4 @@
-"""Tree objects out of index entries: what `git write-tree` would make, without starting it.
+"""Tree objects out of index entries: what `git write-tree` would make, without starting it. And what is in one.
 
 Guaranteed: the objects are those git would write for the same index, in git's order, each once; the payload
 of the TREE extension says the same to git, so that its next `write-tree` has nothing to hash. The time is
@@ -15,11 +15,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from putback.errors import IntegrityError
 from putback.git.index import EXECUTABLE, REGULAR, SYMLINK, Entries
 from putback.git.objectid import OID_BYTES, object_id
 
 # Keyed by the mode field of a record, so that the field needs no decoding.
-TREE_TEXT = b"40000 "
+DIRECTORY = b"40000"
+TREE_TEXT = DIRECTORY + b" "
 MODE_TEXT = {mode.to_bytes(4, "big"): b"%o " % mode for mode in (REGULAR, EXECUTABLE, SYMLINK)}
 
 
@@ -82,12 +84,17 @@ def build_trees(entries: Entries) -> Trees:
 
 
 def items_of(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The mode (as text), the name and the raw id of everything in a tree, out of its content."""
+    """The mode (as text), the name and the raw id of everything in a tree, out of its content.
+
+    Names are not looked at. Raises IntegrityError where it is malformed otherwise.
+    """
     start = 0
     while start < len(data):
-        end = data.index(0, start)
+        end = data.find(0, start)
         mode, _, name = data[start:end].partition(b" ")
         start = end + 1 + OID_BYTES
+        if end < 0 or not name or start > len(data):
+            raise IntegrityError("a tree is malformed")
         yield mode, name, data[end + 1 : start]
 
 

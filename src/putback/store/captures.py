@@ -18,6 +18,7 @@ from putback.git import refs
 from putback.git.loose import LooseWriter
 from putback.git.objectid import object_id
 from putback.git.objects import ObjectReader, tree_of
+from putback.git.trees import items_of
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Capture, Reason
@@ -195,14 +196,8 @@ def parts_of(reader: ObjectReader, capture_id: str) -> dict[str, str]:
 
 
 def entries_of(tree: bytes) -> dict[str, str]:
-    """The ids in the top tree of a capture, by name."""
-    parts: dict[str, str] = {}
-    while tree:
-        header, _, rest = tree.partition(b"\0")
-        name = header.partition(b" ")[2].decode("ascii", "replace")
-        parts[name] = rest[:32].hex()
-        tree = rest[32:]
-    return parts
+    """The ids in the top tree of a capture, by name. Raises IntegrityError where it is malformed."""
+    return {name.decode("ascii", "replace"): oid.hex() for _, name, oid in items_of(tree)}
 
 
 def is_whole(parts: Mapping[str, str]) -> bool:

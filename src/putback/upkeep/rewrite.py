@@ -7,17 +7,16 @@ read and rewritten once. Nothing here names a capture by a ref: what is written 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from putback import paths
-from putback.errors import IntegrityError
 from putback.git.command import Git
 from putback.git.objectid import Kind
 from putback.git.objects import ObjectReader, tree_of
+from putback.git.trees import DIRECTORY, items_of
 from putback.paths import RelPath
 from putback.records import document
 from putback.records.capture import Capture, NotCovered, Reason
@@ -28,8 +27,6 @@ from putback.store.captures import commit_of, decode_paths, parts_of
 # Stores an object, and returns its id.
 Keep = Callable[[Kind, bytes], str]
 
-_ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{32})", re.DOTALL)
-_TREE = b"40000"
 _LISTS = ("directories", "modes", "ignored", "untracked")
 _Item = TypeVar("_Item", bound=AtPath)
 
@@ -190,35 +187,29 @@ class Rewriter:
             return _Cut(tree)
         kept: list[bytes] = []
         removed: list[tuple[RelPath, tuple[str, ...]]] = []
-        end = 0
-        for match in _ENTRY.finditer(data):
-            mode, name, oid = match.groups()
-            if match.start() != end:
-                raise IntegrityError(f"tree {tree[:12]} is malformed")
-            end = match.end()
+        for mode, name, oid in items_of(data):
             path = RelPath(prefix + name)
             if path in self._chosen:
                 removed.append((path, self._all(mode, oid.hex())))
-            elif name in names and mode == _TREE:
+            elif name in names and mode == DIRECTORY:
                 inner = self._without(oid.hex(), path + b"/")
                 removed += inner.removed
                 if inner.tree:
                     kept.append(b"%b %b\0%b" % (mode, name, bytes.fromhex(inner.tree)))
             else:
-                kept.append(match[0])
+                kept.append(b"%b %b\0%b" % (mode, name, oid))
         if not removed:
             return _Cut(tree)
         return _Cut(self._keep("tree", b"".join(kept)) if kept else "", tuple(removed))
 
     def _all(self, mode: bytes, oid: str) -> tuple[str, ...]:
         """The contents of everything in a tree, or that of a file; one that is there twice is named twice."""
-        if mode != _TREE:
+        if mode != DIRECTORY:
             return (oid,)
         if oid not in self._contents:
             data = self._reader.read(oid, "tree")
-            entries = (match.groups() for match in _ENTRY.finditer(data))
             self._contents[oid] = tuple(
-                found for mode, _, below in entries for found in self._all(mode, below.hex())
+                found for mode, _, below in items_of(data) for found in self._all(mode, below.hex())
             )
         return self._contents[oid]
 

@@ -20,7 +20,7 @@ from putback.git.index import DamagedIndex, record_oid
 from putback.git.index_edit import IndexEditor
 from putback.git.objects import ObjectReader
 from putback.git.present import Present
-from putback.git.trees import items_of
+from putback.git.trees import DIRECTORY, items_of
 from putback.ops import state
 from putback.store.layout import Store
 from putback.upkeep.needed import ids_in
@@ -29,8 +29,6 @@ Signature = tuple[int, ...]
 Found = dict[bytes, bytes]
 # Raw id, kind, and the name of a file or directory.
 Root = tuple[bytes, str, bytes]
-
-_DIRECTORY = b"40000"
 
 
 class Needed:
@@ -119,12 +117,12 @@ class Needed:
                 for oid, kind, name in fresh.values():
                     known[oid] = name
                     try:
-                        data = reader.read(oid.hex(), kind)
+                        children = list(_below(kind, reader.read(oid.hex(), kind)))
                     except IntegrityError:
                         if contents:
                             self.unreadable.add(oid)
                         continue
-                    for child in _below(kind, data):
+                    for child in children:
                         if child[1] != "blob":
                             below.append(child)
                         elif contents:
@@ -165,7 +163,7 @@ def _below(kind: str, data: bytes) -> Iterator[Root]:
                     yield bytes.fromhex(oid.decode("ascii", "replace")), {b"tree": "tree"}.get(word, "commit"), b""
         return
     for mode, name, oid in items_of(data):
-        if mode == _DIRECTORY:
+        if mode == DIRECTORY:
             yield oid, "tree", name
         elif mode != b"160000":
             yield oid, "blob", name

@@ -10,7 +10,6 @@ have changed.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +20,7 @@ from putback.fs.filesystem import used_bytes
 from putback.git import command, refs
 from putback.git.command import Git
 from putback.git.objects import ObjectReader
+from putback.git.trees import DIRECTORY, items_of
 from putback.progress import Progress
 from putback.records.history import Entry
 from putback.records.upkeep import Size, Sizes
@@ -31,9 +31,6 @@ from putback.store.layout import Store, WorkspacePaths
 if TYPE_CHECKING:
     from putback.upkeep.catalog import Upkeep
 
-# Mode, name, id. A name has no NUL in it, and git's own modes begin with 4 for a tree.
-_TREE_ENTRY = re.compile(rb"(\d+) [^\0]+\0(.{32})", re.DOTALL)
-_TREE = b"40000"
 _NOBODY = 0
 
 
@@ -154,9 +151,9 @@ class _Owners:
         while level:
             below: set[bytes] = set()
             for tree, data in self._read(level, "tree"):
-                owner, found = self.of[tree], _TREE_ENTRY.findall(data)
-                self._claim((oid for mode, oid in found if mode != _TREE), owner)
-                below |= self._claim((oid for mode, oid in found if mode == _TREE), owner)
+                owner, found = self.of[tree], list(items_of(data))
+                self._claim((oid for mode, _, oid in found if mode != DIRECTORY), owner)
+                below |= self._claim((oid for mode, _, oid in found if mode == DIRECTORY), owner)
             level = below
 
     def _claim(self, oids: Iterable[bytes], owner: int) -> set[bytes]:

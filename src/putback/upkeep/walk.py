@@ -18,6 +18,7 @@ from putback.git.command import Git
 from putback.git.objectid import OID_BYTES
 from putback.git.objects import ObjectReader
 from putback.git.present import Present
+from putback.git.trees import DIRECTORY, items_of
 from putback.progress import Progress
 from putback.records import document
 from putback.records.capture import Capture
@@ -25,7 +26,7 @@ from putback.records.plan import Outcomes
 from putback.store.captures import decode_modes, decode_paths, parts_of
 from putback.store.layout import Store
 
-_TREE_MODE, _FILE_MODES = b"40000", frozenset({b"100644", b"100755", b"120000"})
+_MODES = frozenset({DIRECTORY, b"100644", b"100755", b"120000"})
 _MISSING = re.compile(r"object ([0-9a-f]{12}) is missing from the store")
 _NAMES: dict[str, str] = {
     "capture.json": "its own record",
@@ -141,7 +142,7 @@ class Walk:
                 self._progress.advance()
                 try:
                     for mode, _, child in entries(data):
-                        if mode == _TREE_MODE:
+                        if mode == DIRECTORY:
                             below[child.hex()] = None
                         else:
                             self.found.blobs.add(child)
@@ -189,21 +190,15 @@ class Walk:
 
 def entries(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Mode, name and raw id of each entry of a tree. Raises IntegrityError for what no capture has in it."""
-    at = 0
-    while at < len(data):
-        end = data.find(b"\0", at)
-        mode, _, name = data[at:end].partition(b" ")
-        oid = data[end + 1 : end + 1 + OID_BYTES]
-        known = mode == _TREE_MODE or mode in _FILE_MODES
-        if end < 0 or len(oid) != OID_BYTES or not known or b"/" in name or paths.fault(name):
+    for mode, name, oid in items_of(data):
+        if mode not in _MODES or b"/" in name or paths.fault(name):
             raise IntegrityError("a tree holds what no capture has")
         yield mode, name, oid
-        at = end + 1 + OID_BYTES
 
 
 def is_tree(mode: bytes) -> bool:
     """Whether an entry of a tree is a tree itself."""
-    return mode == _TREE_MODE
+    return mode == DIRECTORY
 
 
 def _decode(name: str, data: bytes) -> None:
