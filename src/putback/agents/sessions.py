@@ -8,7 +8,6 @@ The calls are a cache of what the agent said: losing a line loses a name, never 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 from collections.abc import Iterable
@@ -21,9 +20,9 @@ from putback.errors import IntegrityError, StorageError
 from putback.fs import modes
 from putback.records import document
 from putback.records.agent import Call, OpenTurn
-from putback.store.layout import Store, WorkspacePaths
+from putback.store.layout import OPEN_TURN, Store, WorkspacePaths, workspaces
 
-_OPEN, _CALLS = ".open", ".calls"
+_CALLS = ".calls"
 
 
 class SessionFolder(msgspec.Struct, frozen=True):
@@ -35,7 +34,7 @@ class SessionFolder(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> Path:
-        return self._path(_OPEN)
+        return self._path(OPEN_TURN)
 
     @property
     def calls(self) -> Path:
@@ -82,10 +81,10 @@ class SessionFolder(msgspec.Struct, frozen=True):
 
 
 def open_turns(where: WorkspacePaths) -> list[OpenTurn]:
-    """The turns that are open in a workspace, oldest first; records that are damaged are passed over."""
+    """The turns that are open in a workspace, oldest first; records that cannot be read are passed over."""
     found: list[OpenTurn] = []
-    for path in where.agents.glob(f"*{_OPEN}") if where.agents.is_dir() else ():
-        with suppress(IntegrityError):
+    for path in where.open_turns():
+        with suppress(IntegrityError, StorageError):
             opened = _load(path)
             if opened is not None:
                 found.append(opened)
@@ -95,17 +94,12 @@ def open_turns(where: WorkspacePaths) -> list[OpenTurn]:
 def begun(store: Store, agent: str, session: str) -> list[WorkspacePaths]:
     """The workspaces in which a session has a turn open, whatever tree it is in now, by their names."""
     found: list[WorkspacePaths] = []
-    folder = store.root / "workspaces"
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return found
-    for name in names:
-        where = WorkspacePaths(store, folder / name, b"")
-        if os.path.exists(SessionFolder(where, agent, session).record):
-            with suppress(IntegrityError, StorageError):
-                if known := where.identity():
-                    found.append(WorkspacePaths(store, where.folder, base64.b64decode(known.root_b64)))
+    with suppress(StorageError):
+        for where in workspaces(store):
+            if os.path.exists(SessionFolder(where, agent, session).record):
+                with suppress(IntegrityError, StorageError):
+                    if known := where.identity():
+                        found.append(msgspec.structs.replace(where, root=known.path))
     return found
 
 

@@ -71,6 +71,16 @@ def anchored(git: Git, workspace: str) -> list[str]:
     return [line.rpartition("/")[2] for line in out.decode("ascii", "replace").splitlines()]
 
 
+def by_workspace(git: Git) -> dict[str, list[str]]:
+    """The same of every workspace that has any, by its name."""
+    found: dict[str, list[str]] = {}
+    out = git.run("for-each-ref", "--format=%(refname:lstrip=2)", f"{PREFIX}/").out
+    for line in out.decode("ascii", "replace").splitlines():
+        workspace, _, oid = line.partition("/")
+        found.setdefault(workspace, []).append(oid)
+    return found
+
+
 def named(git_dir: Path) -> set[str]:
     """The ids that any ref of a private repository names, in hex; read without git. Raises OSError.
 

@@ -38,7 +38,7 @@ from putback.store.history import History
 from putback.store.layout import WorkspaceFile, WorkspacePaths
 
 _ID = re.compile(r"\b[0-9a-f]{64}\b")
-_PLAN, _ANCHORING, _PURGE, _MOVED = "plan.json", "anchoring", "purge", "moved"
+_PLAN, _ANCHORING, _PURGE = "plan.json", "anchoring", "purge"
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +119,11 @@ def moving(where: WorkspacePaths) -> str:
     return ""
 
 
+def moved(where: WorkspacePaths) -> WorkspacePaths:
+    """Where the folder of the workspace is, once it was taken, whose records are on their way to this one."""
+    return WorkspacePaths(where.store, where.exchange / "moved", where.root)
+
+
 def purging(where: WorkspacePaths) -> frozenset[str]:
     """The ids of contents that were forgotten and may still be on the disk. Raises StorageError."""
     try:
@@ -141,21 +146,21 @@ def purged(where: WorkspacePaths, gone: frozenset[str]) -> None:
 
 def _finish(where: WorkspacePaths, git: Git, plan: Exchange) -> None:
     place = where.exchange
-    moved = _take_over(where, git, plan) if plan.moved else None
-    _write_aliases(where, plan, moved)
+    taken = _take_over(where, git, plan) if plan.moved else None
+    _write_aliases(where, plan, taken)
     seams.reach("exchange.aliased")
     _move_files(place / "history", where.history)
     seams.reach("exchange.entered")
     for name in plan.removed:
         (where.history / name).unlink(missing_ok=True)
-    if moved is not None:
-        _move_files(moved.history, where.history)
+    if taken is not None:
+        _move_files(taken.history, where.history)
     if where.history.exists():
         sync_directory(where.history)
     seams.reach("exchange.recorded")
     _move_files(place / "agents", where.agents)
-    if moved is not None:
-        _move_records(moved, where)
+    if taken is not None:
+        _move_records(taken, where)
         _remember(where, plan)
     if plan.forgets:
         _drop_caches(where)
@@ -188,22 +193,22 @@ def _stage(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _take_over(where: WorkspacePaths, git: Git, plan: Exchange) -> WorkspacePaths:
     """Take the other workspace's folder out of everybody's sight, and its refs over."""
-    old, place = where.folder.with_name(plan.moved), where.exchange / _MOVED
-    if not place.exists():
-        old.rename(place)
-        for folder in (place.parent, old.parent):
+    old, taken = where.folder.with_name(plan.moved), moved(where)
+    if not taken.folder.exists():
+        old.rename(taken.folder)
+        for folder in (taken.folder.parent, old.parent):
             sync_directory(folder)
     seams.reach("exchange.taken")
     refs.transfer(git, plan.moved, where.name, plan.moved_captures)
     seams.reach("exchange.transferred")
-    return WorkspacePaths(where.store, place, where.root)
+    return taken
 
 
-def _write_aliases(where: WorkspacePaths, plan: Exchange, moved: WorkspacePaths | None) -> None:
+def _write_aliases(where: WorkspacePaths, plan: Exchange, taken: WorkspacePaths | None) -> None:
     """Add to the table; what stood for an id that is itself replaced now stands for the newest one."""
     known = History(where.history).aliases()
-    if moved is not None:
-        known |= History(moved.history).aliases()
+    if taken is not None:
+        known |= History(taken.history).aliases()
     ids = {old: plan.aliases.get(new, new) for old, new in known.items()} | plan.aliases
     if ids:
         write_file(where.aliases, document.encode(Aliases(ids=ids)) + b"\n")
@@ -219,15 +224,15 @@ def _move_files(source: Path, target: Path) -> None:
     sync_directory(target)
 
 
-def _move_records(moved: WorkspacePaths, where: WorkspacePaths) -> None:
+def _move_records(taken: WorkspacePaths, where: WorkspacePaths) -> None:
     """Runs, turns and open turns of the other workspace; caches, where there are none here."""
-    for source, target in ((moved.runs, where.runs), (moved.agents, where.agents)):
+    for source, target in ((taken.runs, where.runs), (taken.agents, where.agents)):
         _merge(source, target)
-    for binding in _below(moved.turns):
+    for binding in _below(taken.turns):
         for generation in _below(binding):
             _place(generation, where.turns / binding.name)
     if not where.index.exists():
-        for cache in (moved.state, moved.index):
+        for cache in (taken.state, taken.index):
             with suppress(FileNotFoundError):
                 cache.rename(where.folder / cache.name)
 
@@ -255,7 +260,7 @@ def _remember(where: WorkspacePaths, plan: Exchange) -> None:
     here = where.identity()
     if here is None:
         raise IntegrityError(f"the workspace record {str(where.marker)!r} is gone")
-    marker = where.exchange / _MOVED / where.marker.name
+    marker = moved(where).marker
     there = document.decode(read_file(marker), WorkspaceFile, f"workspace record {str(marker)!r}")
     former = dict.fromkeys((*there.former_b64, *here.former_b64, plan.moved_root_b64))
     record = msgspec.structs.replace(

@@ -21,6 +21,8 @@ from putback.records import document
 
 FORMAT = "putback/store"
 VERSION = 1
+# How the names end of records of turns that coding agents have begun and not ended.
+OPEN_TURN = ".open"
 
 _MODES: dict[Permissions, Modes] = {"private": PRIVATE, "group": GROUP}
 _CONFIG = b"""[core]
@@ -296,6 +298,10 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
         """What coding agents have begun in this tree."""
         return self.folder / "agents"
 
+    def open_turns(self) -> list[Path]:
+        """The records of turns that coding agents have begun and not ended, by name. Raises OSError."""
+        return sorted(self.agents.glob(f"*{OPEN_TURN}")) if self.agents.is_dir() else []
+
     @property
     def turns(self) -> Path:
         """The bindings of this tree, one folder for each id, and below them their turns."""
@@ -368,15 +374,30 @@ class WorkspacePaths(msgspec.Struct, frozen=True):
                     raise
 
 
+def workspaces(store: Store) -> list[WorkspacePaths]:
+    """Every workspace of the store, by name, each without its root: that is in its record. Raises StorageError."""
+    try:
+        with os.scandir(store.root / "workspaces") as found:
+            folders = sorted(
+                entry.path
+                for entry in found
+                if entry.is_dir(follow_symlinks=False) and not entry.name.endswith(".part")
+            )
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"cannot read the store {str(store.root)!r}: {error.strerror}") from error
+    return [WorkspacePaths(store, Path(folder), b"") for folder in folders]
+
+
 def known_workspaces(store: Store) -> list[WorkspacePaths]:
-    """Every workspace of the store, by name; those whose record cannot be read are passed over."""
+    """The same with their roots; those whose record cannot be read are passed over. Raises StorageError."""
     found: list[WorkspacePaths] = []
-    with suppress(FileNotFoundError):
-        for folder in sorted((store.root / "workspaces").iterdir()):
-            with suppress(IntegrityError, StorageError):
-                record = WorkspacePaths(store, folder, b"").identity()
-                if record is not None:
-                    found.append(WorkspacePaths(store, folder, record.path))
+    for where in workspaces(store):
+        with suppress(IntegrityError, StorageError):
+            record = where.identity()
+            if record is not None:
+                found.append(msgspec.structs.replace(where, root=record.path))
     return found
 
 

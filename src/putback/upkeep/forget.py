@@ -183,7 +183,7 @@ def _entries(opened: Session, captures: dict[str, Rewritten]) -> Iterator[tuple[
 
 def _open_turns(where: WorkspacePaths, ids: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     """The records of turns of coding agents that are open and began with a rewritten capture."""
-    for path in where.agents.glob("*.open") if where.agents.is_dir() else ():
+    for path in where.open_turns():
         try:
             record = document.decode(read_file(path), OpenTurn, f"open turn {str(path)!r}")
         except (IntegrityError, OSError):

@@ -5,7 +5,6 @@ Reads only. A record that is damaged is told of, with what is lost by it, and hi
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -24,14 +23,13 @@ from putback.records.upkeep import Damage, Part
 from putback.runs import unfinished, verify
 from putback.runs.evidence import Evidence
 from putback.runs.verify import Result
-from putback.store import exchange
+from putback.store import exchange, layout
 from putback.store.history import History, Name
-from putback.store.layout import FORMAT, Store, StoreFile, WorkspacePaths
+from putback.store.layout import FORMAT, Store, StoreFile, WorkspaceFile, WorkspacePaths
 from putback.turns import binding as bindings
 from putback.turns.claims import Claims
 from putback.turns.custody import turns_of
 
-_OPEN_TURNS = "*.open"
 _MOST_TEXT = 40
 _CAPTURE = re.compile(r"[0-9a-f]{64}")
 _GENERATION = re.compile(r"[1-9]\d{0,9}")
@@ -267,11 +265,6 @@ def _bindings(place: Path) -> Iterator[tuple[Path, str, int]]:
                 yield folder, above.name, int(folder.name)
 
 
-def open_turns(where: WorkspacePaths) -> list[Path]:
-    """The records of turns that coding agents have begun and not ended."""
-    return sorted(where.agents.glob(_OPEN_TURNS)) if where.agents.is_dir() else []
-
-
 def open_turn(path: Path) -> OpenTurn:
     """The turn in a record. Raises IntegrityError, and FileNotFoundError where it is over meanwhile."""
     what = f"open turn {str(path)!r}"
@@ -282,7 +275,7 @@ def open_turn(path: Path) -> OpenTurn:
 
 
 def _agents(found: Papers) -> None:
-    for path in open_turns(found.where):
+    for path in found.where.open_turns():
         try:
             opened = open_turn(path)
         except FileNotFoundError:
@@ -318,23 +311,18 @@ def marker_fault(store: Store) -> str:
 def root_of(where: WorkspacePaths) -> bytes:
     """The root that the record of a workspace names, if it is the one of its folder; else empty."""
     try:
-        known = where.identity()
-        root = b"" if known is None else base64.b64decode(known.root_b64, validate=True)
-    except (PutbackError, ValueError):
+        data = where.marker.read_bytes()
+        known = document.decode(data, WorkspaceFile, "workspace record")
+        root = known.path
+    except (OSError, IntegrityError):
         return b""
-    if known is None or where.marker.read_bytes() != document.encode(known) + b"\n":
-        return b""
-    return root if root and where.store.workspace(root).folder == where.folder else b""
+    right = data == document.encode(known) + b"\n" and where.store.workspace(root).folder == where.folder
+    return root if right else b""
 
 
 def workspaces(store: Store) -> list[WorkspacePaths]:
     """Every workspace of the store; the root is empty where its record does not tell."""
-    folder = store.root / "workspaces"
-    found = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_dir() and not path.name.endswith(".part"):
-            found.append(WorkspacePaths(store, path, root_of(WorkspacePaths(store, path, b""))))
-    return found
+    return [msgspec.structs.replace(where, root=root_of(where)) for where in layout.workspaces(store)]
 
 
 def leftover_files(where: WorkspacePaths) -> int:

@@ -155,7 +155,7 @@ class Repair:
                 where.create(oldest)
 
     def _open_turns(self, where: WorkspacePaths) -> None:
-        for path in papers.open_turns(where):
+        for path in where.open_turns():
             try:
                 papers.open_turn(path)
             except FileNotFoundError:

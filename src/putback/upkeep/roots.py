@@ -22,7 +22,8 @@ from putback.git.objects import ObjectReader
 from putback.git.present import Present
 from putback.git.trees import DIRECTORY, items_of
 from putback.ops import state
-from putback.store.layout import Store
+from putback.store import exchange
+from putback.store.layout import Store, WorkspacePaths, workspaces
 from putback.upkeep.needed import ids_in
 
 Signature = tuple[int, ...]
@@ -68,9 +69,9 @@ class Needed:
         for git_dir, trees in shared.items():
             self._follow(trees, self._git.on(git_dir), self._shared, contents=False)
         noted: set[bytes] = set()
-        for folder in workspaces(self._store):
+        for where in workspaces(self._store):
             # What a merge has made is in no capture before it is put in its place.
-            noted |= {bytes.fromhex(oid) for oid in ids_in(folder / "journal")}
+            noted |= {bytes.fromhex(oid) for oid in ids_in(where.journal)}
         # Dictionaries keep the order in which things were added.
         fresh = {*list(self._held)[before[0] :], *list(self._shared)[before[1] :], *(noted - self._noted)}
         self._noted |= noted
@@ -81,12 +82,13 @@ class Needed:
         self._refs |= named
         held = [(bytes.fromhex(oid), "commit", b"") for oid in sorted(named)]
         shared: dict[Path, list[Root]] = {}
-        for folder in _with_indexes(self._store):
-            index, trees = self._changed(folder)
+        for where in _with_indexes(self._store):
+            index, trees = self._changed(where.folder)
             held += trees
             for path, record in () if index is None else index.records():
                 self._held.setdefault(record_oid(record), os.path.basename(path))
-            _, shared[folder / "digests" / "trees.git"] = self._changed(folder / "digests")
+            aside = where.digests()
+            _, shared[aside.store.git_dir] = self._changed(aside.folder)
         return held, shared
 
     def _changed(self, folder: Path) -> tuple[IndexEditor | None, list[Root]]:
@@ -130,18 +132,11 @@ class Needed:
                 roots = below
 
 
-def workspaces(store: Store) -> list[Path]:
-    """The folders of all workspaces in a store. Raises OSError."""
-    with suppress(FileNotFoundError), os.scandir(store.root / "workspaces") as found:
-        return sorted(Path(entry.path) for entry in found if entry.is_dir(follow_symlinks=False))
-    return []
-
-
-def _with_indexes(store: Store) -> Iterator[Path]:
-    """The folders of all workspaces, and of those on their way to another one, which may take their index."""
-    for folder in workspaces(store):
-        yield folder
-        yield folder / "exchange" / "moved"
+def _with_indexes(store: Store) -> Iterator[WorkspacePaths]:
+    """All workspaces, and those on their way to another one, which may take their index."""
+    for where in workspaces(store):
+        yield where
+        yield exchange.moved(where)
 
 
 def _signature(path: Path) -> Signature:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from putback.errors import Cancelled, IntegrityError, StorageError
+from putback.errors import Cancelled, IntegrityError
 from putback.fs import lock
 from putback.fs.filesystem import used_bytes
 from putback.git import command, refs
@@ -26,7 +26,7 @@ from putback.records.history import Entry
 from putback.records.upkeep import Size, Sizes
 from putback.store import usage
 from putback.store.history import History
-from putback.store.layout import Store, WorkspacePaths
+from putback.store.layout import Store, WorkspacePaths, workspaces
 
 if TYPE_CHECKING:
     from putback.upkeep.catalog import Upkeep
@@ -53,24 +53,24 @@ def sizes(upkeep: Upkeep) -> Sizes:
 
 def _measured(upkeep: Upkeep, git: Git) -> Sizes:
     here, store = upkeep.where, upkeep.where.store
-    places = list(_workspaces(store, here))
-    histories = [list(History(place.history).each(History(place.history).names())) for place in places]
+    places = workspaces(store)
+    histories = [History(place.history).readable()[0] for place in places]
     with ObjectReader(git) as reader:
         owners = _Owners(reader, upkeep.progress)
         owners.find(_roots(git, places, histories))
     on_disk = _on_disk(git, store, owners.of, upkeep.progress)
-    workspaces, entries = [], []
+    each, entries = [], []
     for number, (place, history) in enumerate(zip(places, histories, strict=True)):
         known = [_entry_size(place, entry, on_disk.get(_owner(number, at), 0)) for at, entry in enumerate(history)]
         shared = on_disk.get(_workspace(number), 0) + used_bytes(place.folder)
         alone = sum(on_disk.get(_owner(number, at), 0) for at in range(len(history)))
         logical = sum(size.logical for size in known)
-        workspaces.append(Size(name=place.name, logical=logical, physical=alone + shared))
-        if place == here:
+        each.append(Size(name=place.name, logical=logical, physical=alone + shared))
+        if place.name == here.name:
             entries = known
     total = usage.measure(store)
     return Sizes(
-        total=total, limit=upkeep.settings.store.max_bytes, workspaces=tuple(workspaces), entries=tuple(entries)
+        total=total, limit=upkeep.settings.store.max_bytes, workspaces=tuple(each), entries=tuple(entries)
     )
 
 
@@ -80,28 +80,17 @@ def _entry_size(place: WorkspacePaths, entry: Entry, objects: int) -> Size:
     return Size(name=entry.id, logical=held, physical=objects + used_bytes(place.runs / entry.id))
 
 
-def _workspaces(store: Store, here: WorkspacePaths) -> Iterator[WorkspacePaths]:
-    """Every workspace of the store, by name."""
-    folder = store.root / "workspaces"
-    try:
-        names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-    except OSError as error:
-        raise StorageError(f"cannot read the store: {error.strerror}") from error
-    for name in names:
-        # The root of another workspace is not looked at.
-        yield here if name == here.name else WorkspacePaths(store, folder / name, b"")
-
-
 def _roots(git: Git, places: list[WorkspacePaths], histories: list[list[Entry]]) -> list[_Root]:
     """The captures of every entry, and those that have a ref and no entry."""
     found: list[_Root] = []
+    anchored = refs.by_workspace(git)
     for number, (place, history) in enumerate(zip(places, histories, strict=True)):
         named: set[str] = set()
         for at, entry in enumerate(history):
             ends = tuple(filter(None, (entry.before, entry.after)))
             named.update(ends)
             found.append(_Root(_owner(number, at), ends))
-        others = tuple(oid for oid in refs.anchored(git, place.name) if oid not in named)
+        others = tuple(oid for oid in anchored.get(place.name, ()) if oid not in named)
         found.append(_Root(_workspace(number), others))
     return found
 

@@ -18,8 +18,7 @@ from putback.fs import lock
 from putback.fs.filesystem import used_bytes
 from putback.progress import SILENT
 from putback.runs import unfinished
-from putback.store.layout import Store, WorkspacePaths
-from putback.upkeep.roots import workspaces
+from putback.store.layout import Store, WorkspacePaths, workspaces
 
 # What is written without any lock, when a store is made, is left alone for so long.
 UNLOCKED_SECONDS = 600.0
@@ -30,7 +29,7 @@ MOST_DIGESTS_BYTES = 8 << 20
 def workspace_leftovers(store: Store) -> int:
     """Sweep the folder of every workspace that nobody is using; returns how many leftovers are gone."""
     removed = 0
-    for folder in workspaces(store):
+    for folder in (where.folder for where in workspaces(store)):
         # Others wait for the lock while we have it, so it is not taken for nothing.
         if not (folder / "lock").exists() or not (_leftovers(folder) or _is_large(folder)):
             continue

@@ -7,11 +7,10 @@ anything is not over.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from putback.paths import quote
 from putback.records.upkeep import Vanished
 from putback.store import exchange
 from putback.store.history import History
-from putback.store.layout import Store, WorkspaceFile, WorkspacePaths, known_workspaces
+from putback.store.layout import Store, WorkspaceFile, WorkspacePaths, known_workspaces, workspaces
 from putback.turns.claims import Claims
 
 if TYPE_CHECKING:
@@ -54,16 +53,16 @@ def drop(upkeep: Upkeep, *, unmounted: bool, dry_run: bool) -> tuple[Vanished, .
 def _gone(store: Store) -> list[tuple[WorkspacePaths, WorkspaceFile]]:
     """The workspaces whose root is not there. One whose record does not say which it is, is nobody's to drop."""
     found: list[tuple[WorkspacePaths, WorkspaceFile]] = []
-    folder = store.root / "workspaces"
-    for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
-        try:
-            identity = WorkspacePaths(store, folder / name, b"").identity()
-            root = b"" if identity is None else base64.b64decode(identity.root_b64, validate=True)
-        except (PutbackError, binascii.Error):
-            continue
-        if identity is not None and store.workspace(root).name == name and _is_gone(root):
-            found.append((store.workspace(root), identity))
+    for where in workspaces(store):
+        with suppress(PutbackError):
+            identity = where.identity()
+            if identity is not None and _is_its(where, identity) and _is_gone(identity.path):
+                found.append((store.workspace(identity.path), identity))
     return found
+
+
+def _is_its(where: WorkspacePaths, identity: WorkspaceFile) -> bool:
+    return where.store.workspace(identity.path).folder == where.folder
 
 
 def _is_gone(root: bytes) -> bool:
@@ -136,7 +135,7 @@ def _in_use(where: WorkspacePaths) -> str:
             return f"its history is on its way to {quote(other.root)}; any command there ends that"
     for run in unfinished.unfinished(where):
         return "a run is under way there" if run.alive else f"run {run.id[:12]} is not closed; {way_out}"
-    if any(_is_fresh(path) for path in (where.agents.glob("*.open") if where.agents.is_dir() else ())):
+    if any(map(_is_fresh, where.open_turns())):
         return "a turn of a coding agent was begun there within the last day"
     try:
         claims = Claims(where.store).all()
