@@ -76,7 +76,8 @@ class Hook(msgspec.Struct, frozen=True):
             return self._open(workspace, event)
         if event.point in _ENDS:
             self._end(workspace, event, _ended(event))
-            workspace.upkeep.retain()  # `status` tells what there is to tell
+            if workspace.settings.retention.is_set:  # imported for nothing it would cost every turn
+                workspace.upkeep.retain()  # `status` tells what there is to tell
             return b""
         self._note(workspace, event)
         return self._guard(workspace, event) if event.point is Point.BEFORE else b""
