@@ -14,18 +14,15 @@ import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
+from putback.git import pack_index
 from putback.git.objectid import OID_BYTES, Kind, object_id
 
 _KINDS: dict[int, Kind] = {1: "commit", 2: "tree", 3: "blob"}
 _OFS_DELTA, _REF_DELTA = 6, 7
-_INDEX_HEADER = b"\377tOc\0\0\0\2"
-_FANOUT = struct.Struct(">256I")
 _PACK_HEADER = struct.Struct(">4sII")
-_TABLES = len(_INDEX_HEADER) + _FANOUT.size
 _BLOCK = 1 << 20
 # git itself makes no longer chains than 4095.
 _DEEPEST = 5000
@@ -93,11 +90,10 @@ def index_fault(files: PackFiles) -> str:
     if not files.pack.exists():
         return "the pack of this index is gone"
     data = files.index.read_bytes()
-    if sha256(memoryview(data)[:-OID_BYTES]).digest() != data[-OID_BYTES:] or len(data) < _TABLES + 2 * OID_BYTES:
-        return "its index does not match its checksum"
-    if data[: len(_INDEX_HEADER)] != _INDEX_HEADER:
-        return "its index is of no known version"
-    (count,) = struct.unpack_from(">I", data, _TABLES - 4)
+    fault = pack_index.fault(data)
+    if fault:
+        return fault
+    count = pack_index.count(data)
     with open(files.pack, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = os.pread(file.fileno(), _PACK_HEADER.size, 0)
@@ -155,9 +151,10 @@ class PackReader:
     def objects(self, index: Path) -> Iterator[tuple[bytes, Kind, bytes]]:
         """Every object that can be read, as raw id, kind and content: those that `index` points to, and those that
         follow each other from the beginning. What the index says else is not believed."""
-        offsets = dict.fromkeys(_offsets(index))
+        told = pack_index.named(index)
+        offsets = dict.fromkeys(offset for _, offset in told)
         offsets.update(dict.fromkeys(self._sequence()))
-        for oid, offset in _named(index):
+        for oid, offset in told:
             self._at.setdefault(oid, offset)
         seen: set[bytes] = set()
         for offset in sorted(offsets):
@@ -308,34 +305,3 @@ def _length(delta: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if not byte & 0x80:
             return value, at
-
-
-def _named(index: Path) -> list[tuple[bytes, int]]:
-    """What an index says, if it can be taken apart at all: ids with positions."""
-    try:
-        data = index.read_bytes()
-        (count,) = struct.unpack_from(">I", data, _TABLES - 4)
-        count = min(count, max(0, len(data) - _TABLES) // (OID_BYTES + 8))
-        near = struct.unpack_from(f">{count}I", data, _TABLES + count * (OID_BYTES + 4))
-    except (OSError, struct.error):
-        return []
-    far_at = _TABLES + count * (OID_BYTES + 8)
-    found: list[tuple[bytes, int]] = []
-    for number, offset in enumerate(near):
-        if offset & 0x80000000:
-            place = far_at + 8 * (offset & 0x7FFFFFFF)
-            if place + 8 > len(data):
-                continue
-            (offset,) = cast("tuple[int]", struct.unpack_from(">Q", data, place))
-        start = _TABLES + number * OID_BYTES
-        found.append((data[start : start + OID_BYTES], offset))
-    return found
-
-
-def _offsets(index: Path) -> list[int]:
-    return [offset for _, offset in _named(index)]
-
-
-def ids(index: Path) -> set[bytes]:
-    """The raw ids that an index says are in its pack; empty where it cannot be read."""
-    return {oid for oid, _ in _named(index)}

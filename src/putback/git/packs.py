@@ -29,10 +29,10 @@ from isal import isal_zlib
 from putback.fs import modes
 from putback.fs.durable import sync_directory
 from putback.git.objectid import DEFLATE_LEVEL, Kind, deflate, object_header
+from putback.git.pack_index import FANOUT, HEADER
 
 _HEADER = struct.Struct(">4sII")
 _KIND_NUMBER: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3}
-_INDEX_HEADER = b"\377tOc" + struct.pack(">I", 2)
 _FAR = 0x80000000
 _BLOCK = 1 << 20
 
@@ -226,8 +226,8 @@ class PackWriter:
         count = len(oids)
         fanout = [bisect_left(oids, bytes([first + 1])) for first in range(255)]
         parts = [
-            _INDEX_HEADER,
-            struct.pack(">256I", *fanout, count),
+            HEADER,
+            FANOUT.pack(*fanout, count),
             *oids,
             struct.pack(f">{count}I", *(self._checksums[position] for position in order)),
             struct.pack(f">{count}I", *near),

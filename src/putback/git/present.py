@@ -16,11 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from putback.git.objectid import OID_BYTES
+from putback.git.pack_index import FANOUT, HEADER, TABLES
 
-_INDEX_HEADER = b"\377tOc\0\0\0\2"
 _PACK_HEADER = struct.Struct(">4sII")
-_FANOUT = struct.Struct(">256I")
-_TABLES = len(_INDEX_HEADER) + _FANOUT.size
 _KINDS = (b"blob ", b"tree ", b"commit ", b"tag ")
 _LOOSE_START = 64
 
@@ -54,9 +52,9 @@ class _Pack:
     def __init__(self, stem: str) -> None:
         with open(stem + ".idx", "rb", buffering=0) as file:
             self._index = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._index[: len(_INDEX_HEADER)] != _INDEX_HEADER:
+        if self._index[: len(HEADER)] != HEADER:
             raise ValueError("no index of version 2")
-        self._fanout = _FANOUT.unpack_from(self._index, len(_INDEX_HEADER))
+        self._fanout = FANOUT.unpack_from(self._index, len(HEADER))
         count: int = self._fanout[-1]
         with open(stem + ".pack", "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -67,14 +65,14 @@ class _Pack:
             raise ValueError("the pack is not the one of its index")
 
     def _check(self, count: int, trailer: bytes) -> None:
-        least = _TABLES + count * (OID_BYTES + 8) + 2 * OID_BYTES
+        least = TABLES + count * (OID_BYTES + 8) + 2 * OID_BYTES
         if len(self._index) < least or self._index[-2 * OID_BYTES : -OID_BYTES] != trailer:
             raise ValueError("the pack is not the one of its index")
 
     def __contains__(self, oid: bytes) -> bool:
         first = self._fanout[oid[0] - 1] if oid[0] else 0
-        start = _TABLES + first * OID_BYTES
-        found = self._index.find(oid, start, _TABLES + self._fanout[oid[0]] * OID_BYTES)
+        start = TABLES + first * OID_BYTES
+        found = self._index.find(oid, start, TABLES + self._fanout[oid[0]] * OID_BYTES)
         return found >= 0 and (found - start) % OID_BYTES == 0
 
 

@@ -7,14 +7,14 @@ pack that has it; in older ones it is as good as dead.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from putback.git.pack_index import PackIndex, is_whole
+from putback.git import pack_file
+from putback.git.pack_index import PackIndex
 from putback.upkeep.roots import Needed
 
 FACTOR = 2
@@ -22,8 +22,6 @@ FACTOR = 2
 DEAD_SHARE = 0.25
 # Larger packs are left alone until enough in them is dead; it also bounds what one round may write.
 MOST_BYTES = 1 << 30
-
-_LOOSE = re.compile(r"[0-9a-f]{62}")
 
 
 class Pack(msgspec.Struct):
@@ -56,17 +54,6 @@ class Plan(msgspec.Struct):
     copied: set[bytes] = set()
     relied_on: set[Path] = set()
     postponed: bool = False
-
-
-def loose_objects(objects: Path) -> dict[bytes, Path]:
-    """Every loose object in a directory of objects, by raw id. Raises OSError."""
-    found: dict[bytes, Path] = {}
-    for folder in objects.glob("[0-9a-f][0-9a-f]"):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for path in folder.iterdir():
-                if _LOOSE.fullmatch(path.name):
-                    found[bytes.fromhex(folder.name + path.name)] = path
-    return found
 
 
 def packs(objects: Path, needed: Needed) -> list[Pack]:
@@ -143,11 +130,18 @@ def _settle(plan: Plan, found: list[Pack]) -> None:
     """Copy also what packs that stay may not be relied on to have."""
     going = {pack.path for pack in plan.packs}
     relied_on = {owner for pack in plan.packs for owner in pack.owners} - going
-    whole = {path for path in relied_on if is_whole(path)}
+    whole = {path for path in relied_on if _is_whole(path)}
     plan.relied_on = whole
     sound = {oid for pack in found if pack.path in whole for oid in pack.own}
     for pack in plan.packs:
         plan.copied |= pack.spare - sound
+
+
+def _is_whole(pack: Path) -> bool:
+    """Whether a pack is what its own checksum says; reads all of it."""
+    with suppress(OSError):
+        return not pack_file.checksum_fault(pack)
+    return False
 
 
 def _size(paths: Iterable[Path]) -> int:

@@ -21,7 +21,7 @@ from putback.errors import IntegrityError, LockedError, StorageError
 from putback.fs import lock, modes
 from putback.fs.durable import sync_directory
 from putback.fs.filesystem import free_bytes, used_bytes
-from putback.git import command, repack
+from putback.git import command, pack_file, repack
 from putback.git.command import Git
 from putback.git.present import Present
 from putback.opening import refusals
@@ -137,7 +137,7 @@ class _Reclaiming:
         """Choose what to write anew, and write it; the plan, and what is in the new pack."""
         self.needed.look()
         objects = self.store.objects
-        loose = packing.loose_objects(objects)
+        loose = {bytes.fromhex(oid): path for oid, path in pack_file.loose(objects)}
         found = packing.packs(objects, self.needed)
         if self.needed.unreadable:
             plan = self._only_purge(loose, found)

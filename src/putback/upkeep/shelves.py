@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from putback.git import pack_file, refs
+from putback.git import pack_file, pack_index, refs
 from putback.git.command import Git
 from putback.git.pack_file import PackFiles
 from putback.progress import Progress
@@ -79,7 +79,7 @@ def judge(found: Shelves, files: PackFiles, *, whole: bool) -> None:
         if damage:
             found.packs[files] = damage
     if files in found.packs or files in found.indexes:
-        found.suspect |= pack_file.ids(files.index)
+        found.suspect |= pack_index.ids(files.index)
 
 
 def holders(store: Store, oids: Iterable[str]) -> tuple[dict[str, Path], set[PackFiles]]:
@@ -88,7 +88,9 @@ def holders(store: Store, oids: Iterable[str]) -> tuple[dict[str, Path], set[Pac
     loose = {oid: place for oid in wanted if (place := store.objects / oid[:2] / oid[2:]).exists()}
     raw = {bytes.fromhex(oid) for oid in wanted}
     packs = {
-        files for files in pack_file.packs(store.objects) if raw and not raw.isdisjoint(pack_file.ids(files.index))
+        files
+        for files in pack_file.packs(store.objects)
+        if raw and not raw.isdisjoint(pack_index.ids(files.index))
     }
     return loose, packs
 

@@ -9,7 +9,6 @@ have changed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from putback.errors import Cancelled, IntegrityError
 from putback.fs import lock
 from putback.fs.filesystem import used_bytes
-from putback.git import command, refs
+from putback.git import command, pack_file, refs
 from putback.git.command import Git
 from putback.git.objects import ObjectReader
 from putback.git.trees import DIRECTORY, items_of
@@ -196,9 +195,7 @@ def _on_disk(git: Git, store: Store, owners: dict[bytes, int], progress: Progres
 def _loose(store: Store) -> dict[bytes, int]:
     """The objects that are files of their own, and what each takes: whole blocks, unlike in a pack."""
     found: dict[bytes, int] = {}
-    for folder in store.objects.glob("[0-9a-f][0-9a-f]"):
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                with suppress(OSError, ValueError):
-                    found[bytes.fromhex(folder.name + entry.name)] = entry.stat().st_blocks * 512
+    for oid, path in pack_file.loose(store.objects):
+        with suppress(OSError):
+            found[bytes.fromhex(oid)] = path.stat().st_blocks * 512
     return found
