@@ -106,6 +106,7 @@ class _Texts:
         self._session = session
         self._writer = writer
         self._made: dict[str, bytes] = {}
+        self._bytes = 0
 
     def merge(self, base: str, theirs: str, ours: str) -> str:
         """The digest of what a merge of three texts makes. Raises Unmergeable."""
@@ -118,8 +119,10 @@ class _Texts:
         if done.code:
             raise Unmergeable(SAME_LINES if done.code in _CONFLICTS else "git cannot merge it")
         digest = object_id("blob", done.out).hex()
-        self._made[digest] = done.out
-        if sum(map(len, self._made.values())) > MOST_HELD:
+        if digest not in self._made:
+            self._made[digest] = done.out
+            self._bytes += len(done.out)
+        if self._bytes > MOST_HELD:
             self.flush()
         return digest
 
@@ -128,8 +131,7 @@ class _Texts:
         if not self._made:
             return
         session = self._session
-        new_bytes = sum(map(len, self._made.values()))
-        check_budgets(session.capturer.settings, session.where.store, 0, new_bytes)
+        check_budgets(session.capturer.settings, session.where.store, 0, self._bytes)
         try:
             for data in self._made.values():
                 self._writer.add_whole("blob", data)
@@ -137,6 +139,7 @@ class _Texts:
         except OSError as error:
             raise StorageError(f"cannot write the store: {error.strerror}") from error
         self._made.clear()
+        self._bytes = 0
 
     def _read(self, digest: str) -> bytes:
         blocks: list[bytes] = []
