@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from putback import opening
-from putback.errors import UnknownId
+from putback.errors import PutbackError, UnknownId
 from putback.fs.durable import read_file, write_cache
 from putback.git import command
 from putback.paths import quote
@@ -148,5 +148,5 @@ def next_place(store: Store) -> int:
 
 def keep_place(store: Store, place: int) -> None:
     """Where the next check of a share begins. Where that cannot be kept, chance decides."""
-    with suppress(OSError):
-        write_cache(store.root / "checked", _PLACE.pack(place % _CIRCLE))
+    with suppress(OSError, PutbackError):
+        write_cache(store.root / "checked", _PLACE.pack(place % _CIRCLE), store.modes)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from putback.errors import IntegrityError, PutbackError, StorageError
 from putback.fs import modes
-from putback.fs.durable import sync_directory, write_file, write_new_file
+from putback.fs.durable import sync_directory, sync_file, write_file, write_new_file
 from putback.fs.modes import GROUP
 from putback.git import pack_file, refs
 from putback.git.command import Git
@@ -212,6 +212,7 @@ class Repair:
             self._salvage(files)
             return
         made.chmod(modes.of(self._where.scratch).readonly)
+        sync_file(made)
         if files.index.exists():
             set_aside(self._store, files.index)
         made.rename(files.index)
