@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from putback.git import refs
+from putback.git.index import DamagedIndex, read_index, record_oid
 from putback.ops.session import Session
 from putback.paths import quote
 from putback.store.layout import Store, WorkspacePaths, known_workspaces
@@ -15,7 +17,7 @@ def places(opened: Session, contents: frozenset[str]) -> tuple[str, ...]:
     """In words, one path for each of the contents in each workspace that holds it."""
     found: list[str] = []
     for where in known_workspaces(opened.where.store):
-        if contents & set(_promised(opened, where)):
+        if contents & set(_promised(where)):
             found.append(f"the files of {quote(where.root)} as they are now")
         found += _captured(opened, where, contents)
     return tuple(dict.fromkeys(found))
@@ -37,9 +39,7 @@ def _captured(opened: Session, where: WorkspacePaths, contents: frozenset[str]) 
             yield f"{quote(name.partition(b'/')[2])} of {quote(where.root)}"
 
 
-def _promised(opened: Session, where: WorkspacePaths) -> Iterator[str]:
-    if where.index.exists():
-        git = opened.git.on(where.store.git_dir, work_tree=os.fsencode(where.folder), index=where.index)
-        for line in git.run("ls-files", "-s", "-z").out.split(b"\0"):
-            if line:
-                yield line.split(b" ")[1].decode()
+def _promised(where: WorkspacePaths) -> Iterator[str]:
+    # A damaged one promises nothing: it is made anew out of what is there.
+    with suppress(DamagedIndex):
+        yield from (record_oid(record).hex() for record in read_index(where.index).values())
