@@ -249,9 +249,11 @@ def _merge(source: Path, target: Path) -> None:
 def _place(generation: Path, binding: Path) -> None:
     """Keep the evidence of a binding that was released; one of the same number here has the number to itself."""
     modes.directory(binding)
-    taken = {int(path.name) for path in _below(binding) if path.name.isdecimal()}
-    number = int(generation.name)
-    generation.rename(binding / str(max(taken) + 1 if number in taken else number))
+    name = generation.name
+    if name.isdecimal() and (binding / name).exists():
+        name = str(max(int(path.name) for path in _below(binding) if path.name.isdecimal()) + 1)
+    if not (binding / name).exists():
+        generation.rename(binding / name)
     sync_directory(binding)
 
 
@@ -279,7 +281,7 @@ def _drop_caches(where: WorkspacePaths) -> None:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         yield from sorted(Path(entry.path) for entry in list(os.scandir(folder)))
 
 
