@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,24 @@ def on_disk(store: Path, objects: set[bytes]) -> int:
     given = "".join(f"{oid}\n" for oid in packed).encode()
     asked = "--batch-check=%(objectsize:disk)"
     return total + sum(map(int, git(store / "objects.git", "cat-file", asked, given=given).split()))
+
+
+def test_what_vanishes_while_it_is_measured_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    whole, scan = used_bytes(tmp_path), os.scandir
+
+    @contextmanager
+    def scandir(place: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scan(place) as found:
+            entries = list(found)
+        Path(entries[0].path).unlink()
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert used_bytes(tmp_path) == whole * 2 // 3
 
 
 def test_each_entry_costs_what_only_it_needs(

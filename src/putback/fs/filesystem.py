@@ -46,8 +46,11 @@ def used_bytes(path: Path) -> int:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
-                    else:
+                        continue
+                    try:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    except FileNotFoundError:
+                        continue
         except OSError:
             continue
     return total
