@@ -320,6 +320,9 @@ def test_a_vanished_workspace_in_use_stays(workspace: Workspace, gone: Workspace
     gone.paths.journal.write_text("{}\n")
     assert "a restore was interrupted" in vanished(workspace).kept
     gone.paths.journal.unlink()
+    create(gone.paths.exchange, {"plan.json": "nonsense"})
+    assert "the plan of that is damaged" in vanished(workspace).kept
+    shutil.rmtree(gone.paths.exchange)
     run = gone.paths.runs / ("a" * 64)
     run.mkdir(parents=True)
     assert "is not closed" in vanished(workspace).kept

@@ -92,7 +92,7 @@ def _drop(upkeep: Upkeep, keep: Keep, *, dry_run: bool) -> Draft | None:
 
 
 @contextmanager
-def locked(upkeep: Upkeep, where: WorkspacePaths, wait_seconds: float) -> Iterator[Git]:
+def locked(upkeep: Upkeep, where: WorkspacePaths, wait_seconds: float, *, strict: bool = True) -> Iterator[Git]:
     """Hold the locks as `opening.locked` does; gives git bound to the private repository.
 
     Raises LockedError, Cancelled, GitUnavailable, StorageError and IntegrityError.
@@ -101,7 +101,7 @@ def locked(upkeep: Upkeep, where: WorkspacePaths, wait_seconds: float) -> Iterat
     where.prepare()
     with (
         opening.refusals("prune"),
-        opening.locked(where.store, [where], git, "prune", wait_seconds, upkeep.progress),
+        opening.locked(where.store, [where], git, "prune", wait_seconds, upkeep.progress, strict=strict),
     ):
         yield git
 

@@ -97,7 +97,7 @@ def _drop(upkeep: Upkeep, where: WorkspacePaths, record: Vanished, *, dry_run: b
     from putback.upkeep.prune import locked
 
     try:
-        with locked(upkeep, where, 0.0) as git:
+        with locked(upkeep, where, 0.0, strict=False) as git:
             reason = _in_use(where)
             if reason:
                 return _kept(record, reason)
@@ -129,7 +129,7 @@ def _in_use(where: WorkspacePaths) -> str:
     if where.journal.exists():
         return f"a restore was interrupted there; {way_out}"
     if where.exchange.exists():
-        return f"something was cut short there while its history was rewritten; {way_out}"
+        return "its history was being rewritten, and the plan of that is damaged"
     for other in known_workspaces(where.store):
         if exchange.moving(other) == where.name:
             return f"its history is on its way to {quote(other.root)}; any command there ends that"
