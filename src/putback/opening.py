@@ -99,6 +99,8 @@ def locked(
                 # Before anything is asked of an index, or of a history, that it takes away.
                 from putback.store import exchange
 
+                if not strict and exchange.fault(where):
+                    continue
                 with nullcontext() if strict else suppress(IntegrityError):
                     exchange.settle(where, git.writing(store.modes).on(store.git_dir))
         yield

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from putback.cli.main import run as putback
+from putback.config import RetentionSettings
 from putback.errors import LockedError, OverBudget
 from putback.fs import lock
 from putback.progress import SILENT
@@ -165,6 +166,7 @@ def test_a_turn_of_an_agent_has_retention_done_too(
     agent = Agent(tree, store)
     called: list[int] = []
     monkeypatch.setattr(Upkeep, "retain", lambda _: called.append(1) or "")
+    monkeypatch.setattr(RetentionSettings, "is_set", True)
     agent.prompt("work")
     agent.write("a", "b\n")
     agent.stop()
