@@ -29,6 +29,15 @@ MOST_BYTES = 4 * MIB
 _SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 _PART = re.compile(r"([0-9]{1,6})([hdw])")
 _DURATION = re.compile(r"(?:[0-9]{1,6}[hdw])+")
+_TYPE = re.compile(r"`(\w+)(?: \| null)?`")
+_IN_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "array": "a list",
+    "object": "a table",
+}
 
 
 class CaptureSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -267,7 +276,8 @@ def _value_faults(section: str, name: str, value: object) -> Iterable[str]:
     try:
         msgspec.convert({name: value}, _SECTIONS[section])
     except msgspec.ValidationError as error:
-        yield f"{key}: {str(error).partition(' - ')[0].lower()}"
+        said = str(error).partition(" - ")[0].lower()
+        yield f"{key}: {_TYPE.sub(lambda found: _IN_WORDS.get(found[1], found[0]), said)}"
         return
     if key == "retention.keep_within":
         try:

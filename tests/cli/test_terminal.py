@@ -76,9 +76,17 @@ def test_a_person_is_shown_the_plan_and_asked(
     changed: Path, store: Path, typed: bytes, code: int, content: bytes
 ) -> None:
     ended, shown = at_terminal(changed, store, "restore", "@1", typed=typed)
-    assert "would overwrite a" in shown
+    assert "would restore   a" in shown
     assert ended == code
     assert (changed / "a").read_bytes() == content
+
+
+def test_without_a_command_the_help_is_shown(tree: Path) -> None:
+    alone = subprocess.run(
+        [sys.executable, "-m", "putback"], cwd=tree, capture_output=True, text=True, check=False
+    )
+    assert alone.stderr.startswith("Usage: putback") and "putback: " not in alone.stderr
+    assert alone.returncode == 2 and not alone.stdout
 
 
 def test_colours_are_for_terminals_that_want_them(changed: Path, store: Path) -> None:

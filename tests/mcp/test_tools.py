@@ -150,7 +150,7 @@ def test_without_the_sdk_it_says_what_to_install() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 69 and done.stdout == ""
-    assert "pip install 'putback[mcp]'" in done.stderr and "Traceback" not in done.stderr
+    assert "pip install '.[mcp]'" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_windows_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,15 +136,15 @@ def test_a_cap_that_cannot_be_kept_is_told_once_and_stays_in_status(
     (tree / "a").write_bytes(os.urandom(70_000))
     workspace.snapshot("2")
     settle(workspace)
-    assert "its cap is 200000" in workspace.upkeep.over_cap()
+    assert "its cap is 200,000" in workspace.upkeep.over_cap()
     assert "keep less" in workspace.upkeep.retain() and workspace.upkeep.retain() == ""
     options = ["-c", "retention.keep_last=3", "-c", f"store.max_bytes={cap}", "-c", "store.min_free_bytes=0"]
     putback(["-C", str(tree), "--store", str(store), *options, "status"])
-    assert "its cap is 200000" in capsys.readouterr().out
+    assert "its cap is 200,000" in capsys.readouterr().out
     (tree / "b").write_bytes(os.urandom(70_000))
     workspace.snapshot("3")
     (tree / "a").write_bytes(os.urandom(140_000))
-    with pytest.raises(OverBudget, match="the limit is 400000"):
+    with pytest.raises(OverBudget, match="the limit is 400,000"):
         workspace.snapshot("4")
 
 

@@ -302,7 +302,7 @@ def test_the_command_line_sets_it_and_status_says_so(tmp_path: Path, tree: Path)
     done = putback(tree, store, "-c", "store.permissions=group", "snapshot")
     assert done.returncode == 0, done.stderr
     assert wrong_modes(store, GROUP) == []
-    assert "  permissions: group\n" in putback(tree, store, "status").stdout
+    assert "  shared    permissions of the store are group\n" in putback(tree, store, "status").stdout
     told = msgspec.json.decode(putback(tree, store, "--json", "status").stdout)
     assert told["store"]["permissions"] == "group"
     refused = putback(tree, store, "-c", "store.permissions=world", "status")

@@ -122,7 +122,7 @@ def test_candidates_are_named_the_likeliest_first(tmp_path: Path, open_workspace
     shutil.rmtree(tmp_path / "one/app")
     workspace = open_workspace(tmp_path / "app")
     assert workspace.status().moved_from == (bytes(tmp_path / "three/other"), bytes(tmp_path / "one/app"))
-    with pytest.raises(UsageError, match="nothing was ever captured of") as caught:
+    with pytest.raises(UsageError, match="the store has no history of") as caught:
         workspace.upkeep.relocate(bytes(tmp_path / "nowhere"))
     assert str(tmp_path / "three/other") in (caught.value.hint or "")
     with pytest.raises(UsageError, match="already; nothing was changed"):

@@ -221,12 +221,12 @@ def test_settings_become_rules() -> None:
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        ("retention.keep_within=14", "retention.keep_within: expected `str | null`"),
+        ("retention.keep_within=14", "retention.keep_within: expected a text"),
         ("retention.keep_within=14x", "retention.keep_within: '14x' is not a length of time"),
         ("retention.keep_within=0d", "retention.keep_within: '0d' is no time"),
         ("retention.keep_last=-1", "retention.keep_last: -1 is not a size"),
-        ("retention.keep_last=many", "retention.keep_last: expected `int | null`"),
-        ("retention.keep_message=a*", "retention.keep_message: expected `array`"),
+        ("retention.keep_last=many", "retention.keep_last: expected a whole number"),
+        ("retention.keep_message=a*", "retention.keep_message: expected a list"),
         ("retention.keep_latest=1", "nearest valid name is 'retention.keep_last'"),
     ],
 )

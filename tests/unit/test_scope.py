@@ -1224,7 +1224,7 @@ def test_over_budget_refuses_before_anything_is_captured(
     create(place, {"a": "1", "b": "1", "c": "1"})
     with pytest.raises(OverBudget) as caught:
         open_workspace(place, **chosen).snapshot()
-    assert caught.value.key == key and str(caught.value.limit) in caught.value.message
+    assert caught.value.key == key and f"{caught.value.limit:,}" in caught.value.message
     assert open_workspace(place).list() == []
     assert not [path for path in (store / "objects.git" / "objects").rglob("*") if path.is_file()]
     ws = open_workspace(place)

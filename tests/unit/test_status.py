@@ -141,7 +141,7 @@ def test_a_nearly_full_store_is_told_before_it_refuses(
     open_workspace(tree).snapshot("first")
     used = open_workspace(tree).status().store_bytes
     tight = open_workspace(tree, max_bytes=used * 10 // 9)
-    assert f"{used} bytes" in tight.status().warning and "90 %" in tight.status().warning
+    assert f"{used:,} bytes" in tight.status().warning and "90 %" in tight.status().warning
     assert open_workspace(tree, max_bytes=used * 2).status().warning == ""
     assert tight.snapshot("unchanged").warning and open_workspace(tree).snapshot("unchanged").warning == ""
     assert "% full" in line("-c", f"store.max_bytes={used * 10 // 9}")[1]
@@ -149,7 +149,7 @@ def test_a_nearly_full_store_is_told_before_it_refuses(
     with pytest.raises(OverBudget) as refused:
         tight.snapshot("more")
     assert refused.value.hint is not None and "putback prune" in refused.value.hint
-    assert all(number in refused.value.message for number in (f", {used} would", f"is {used * 10 // 9};"))
+    assert all(number in refused.value.message for number in (f", {used:,} would", f"is {used * 10 // 9:,};"))
 
 
 def test_what_is_remembered_of_the_size_ends_with_the_packs(

@@ -31,7 +31,7 @@ COMMANDS = {
     "plan": "what taking a run back would do, from its documents",
     "verify": "check the evidence of a run",
     "status": "protected or not, since when, at what cost",
-    "recover": "leave the state of an interrupted restore",
+    "recover": "leave the state of an interrupted restore or run",
     "check": "whether what the store lists can be restored",
     "prune": "drop old entries, by rules",
     "forget": "purge a path from every capture",
@@ -42,6 +42,8 @@ COMMANDS = {
 }
 
 INTERRUPTED, INTERNAL = 130, 70
+# Older versions of click print the help themselves.
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class Commands(click.Group):
@@ -153,8 +155,10 @@ def _run(arguments: list[str]) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as error:
-        hint = f"`{error.ctx.command_path} --help` tells more" if error.ctx else None
-        return _report(as_json, "usage", error.format_message().rstrip("."), hint, 2)
+        if isinstance(error, _NO_ARGUMENTS) and not as_json:
+            click.echo(error.format_message(), err=True)
+            return 2
+        return _report(as_json, "usage", *_misused(error), 2)
     except (click.Abort, KeyboardInterrupt):
         return _report(as_json, "cancelled", "interrupted", None, INTERRUPTED)
     except OSError:
@@ -167,6 +171,21 @@ def _run(arguments: list[str]) -> int:
         return _report(
             as_json, "internal", "internal error; nothing more was done", f"details are in {kept}", INTERNAL
         )
+
+
+def _misused(error: click.UsageError) -> tuple[str, str | None]:
+    """What is wrong with a command line, and what would help."""
+    said = error.format_message().rstrip(".")
+    said = said[:1].lower() + said[1:]
+    if error.ctx is None:
+        return said, None
+    path = error.ctx.command_path
+    hint = f"`{path} --help` tells more"
+    if isinstance(error, _NO_ARGUMENTS):
+        return "no command was given", hint
+    if isinstance(error, click.NoSuchOption) and any(error.option_name in known.opts for known in cli.params):
+        hint = f"it goes before the command: `{path.replace(' ', f' {error.option_name} ', 1)}`"
+    return said, hint
 
 
 def _report(as_json: bool, code: str, message: str, hint: str | None, exit_code: int) -> int:

@@ -14,7 +14,7 @@ from putback.records.capture import Capture, NotCovered
 from putback.records.change import Change, Kind
 from putback.records.document import AtPath
 from putback.records.history import Cause, Entry, EntryKind
-from putback.records.plan import Action, Outcome, Plan, Status
+from putback.records.plan import Outcome, Plan, Status
 
 if TYPE_CHECKING:
     from putback.ops.compare import Comparison, Shown
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 10
 ON_SCREEN = 40
+_LEAST = 10
 _BAD = (Status.REFUSED, Status.FAILED)
 
 
@@ -54,6 +55,12 @@ def ago(seconds: float) -> str:
         if seconds >= length:
             return f"{int(seconds // length)} {unit} ago"
     return f"{int(max(0, seconds))} s ago"
+
+
+def cut(text: str, room: int) -> str:
+    """`text` in at most `room` columns, or ten where there are fewer."""
+    room = max(_LEAST, room)
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def path(item: AtPath) -> str:
@@ -108,17 +115,13 @@ def _examples(items: Sequence[NotCovered], everything: bool) -> Iterator[str]:
 
 def plan(item: Plan, *, everything: bool) -> Iterator[str]:
     """A plan that has not been carried out."""
-    lines = [f"would {_verb(step.action):<9} {path(step)}" for step in item.steps]
+    lines = [f"would {step.action:<9} {path(step)}" for step in item.steps]
     yield from _some(lines, everything)
     for refused in item.refused:
         yield click.style(f"refused         {path(refused)}: {words(refused.reason)}", fg="red")
     yield from _left(item, everything)
     changing = count(len(item.steps), "path")
     yield f"{changing} would change, {len(item.refused)} refused, {len(item.left)} left alone"
-
-
-def _verb(action: Action) -> str:
-    return {Action.RESTORE: "overwrite", Action.RECREATE: "restore"}.get(action, str(action))
 
 
 def restored(item: Restored, *, everything: bool) -> Iterator[str]:

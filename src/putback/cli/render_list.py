@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from putback.cli.render import count, when, words
+from putback.cli.render import count, cut, when, words
 from putback.records.agent import AgentTurn, Ended
 from putback.records.history import Entry, EntryKind
 from putback.records.run import RunStatus
@@ -21,7 +21,6 @@ UNBOUNDED = 10_000
 # Below this many columns a line has no room for a whole time beside the message.
 NARROW = 100
 _SESSION = 8
-_LEAST = 10
 
 
 def screen() -> tuple[int, int]:
@@ -61,9 +60,8 @@ def line(item: Listed, width: int, now: float) -> str:
     amount = f"{_amount(entry):>{11 if narrow else 13}}"
     head = f"{place:<{len(str(item.of)) + 1}}  {entry.short_id}  {entry.kind:<8}  {made}  {amount}"
     plain, shown = _lines(entry)
-    room = max(_LEAST, width - len(head) - len(plain) - 2)
     message = _how(entry) + words(entry.message)
-    return f"{head}{shown}  {message if len(message) <= room else message[: room - 1] + '…'}"
+    return f"{head}{shown}  {cut(message, width - len(head) - len(plain) - 2)}"
 
 
 def _amount(entry: Entry) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from putback.cli.render import ON_SCREEN, ago, count, size, warning, words
+from putback.cli.render import ON_SCREEN, ago, count, cut, size, warning, words
 from putback.paths import printable
 from putback.records.agent import Failure
 from putback.records.history import Entry
@@ -36,10 +36,8 @@ def status(item: WorkspaceStatus, by: Sequence[Protector], now: float) -> Iterat
         yield "  agents    none captures its turns here; `putback agent install` has one do so"
     place = printable(str(item.store).encode("utf-8", "surrogateescape"))
     yield f"  store     {size(item.store_bytes)} of {size(item.store_limit)} in {place}"
-    if item.warning:
-        yield warning(item.warning)
     if item.permissions != "private":
-        yield f"  permissions: {item.permissions}"
+        yield f"  shared    permissions of the store are {item.permissions}"
     for fault in item.damaged:
         yield click.style(f"  damaged   {words(fault)}", fg="red")
     if item.replaced:
@@ -51,6 +49,8 @@ def status(item: WorkspaceStatus, by: Sequence[Protector], now: float) -> Iterat
         yield click.style(
             "unknown state: a restore was interrupted; `putback recover` shows and resolves it", fg="red"
         )
+    if item.warning:
+        yield warning(item.warning)
 
 
 def failure(item: Failure, now: float) -> Iterator[str]:
@@ -59,8 +59,11 @@ def failure(item: Failure, now: float) -> Iterator[str]:
     yield click.style(f"  hook      {where}: {words(item.message)}", fg="yellow")
 
 
-def sizes(item: Sizes, entries: Iterable[Entry], here: str, *, everything: bool) -> Iterator[str]:
-    """What `putback status --sizes` prints, the dearest first; `here` is how the store calls this workspace."""
+def sizes(item: Sizes, entries: Iterable[Entry], here: str, width: int, *, everything: bool) -> Iterator[str]:
+    """What `putback status --sizes` prints, the dearest first; `here` is how the store calls this workspace.
+
+    Messages are cut where a line would be longer than `width`.
+    """
     yield f"store: {size(item.total)} of {size(item.limit)}"
     yield ""
     yield f"{'logical':>12}  {'physical':>12}  workspace"
@@ -76,8 +79,11 @@ def sizes(item: Sizes, entries: Iterable[Entry], here: str, *, everything: bool)
     shown = dearest if everything or len(dearest) <= ON_SCREEN else dearest[: ON_SCREEN // 2]
     for one in shown:
         entry = known.get(one.name)
-        what = "" if entry is None else f"  {entry.kind:<8}  {words(entry.message)}"
-        yield f"{size(one.logical):>12}  {size(one.physical):>12}  {one.name[:12]}{what}"
+        line = f"{size(one.logical):>12}  {size(one.physical):>12}  {one.name[:12]}"
+        if entry is not None:
+            line += f"  {entry.kind:<8}  "
+            line += cut(words(entry.message), width - len(line))
+        yield line
     if len(shown) < len(dearest):
         rest = sum(one.physical for one in dearest[len(shown) :])
         yield f"{'':>12}  {size(rest):>12}  {len(dearest) - len(shown):,} more; -v lists them all"

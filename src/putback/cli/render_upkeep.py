@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from putback.cli.render import count, path, size, when, words
+from putback.cli.render import count, cut, path, size, when, words
 from putback.records.retention import Judged, Why
 from putback.records.upkeep import Pruned, Vanished
 
@@ -18,10 +18,13 @@ _WHY = {
 }
 
 
-def pruned(item: Pruned) -> Iterator[str]:
-    """What `putback prune` prints: each entry with what keeps it, and what was freed."""
+def pruned(item: Pruned, width: int) -> Iterator[str]:
+    """What `putback prune` prints: each entry with what keeps it, and what was freed.
+
+    Messages are cut where a line would be longer than `width`.
+    """
     for entry in item.judged:
-        yield _judged(entry)
+        yield _judged(entry, width)
     for workspace in item.vanished:
         yield _vanished(workspace)
     would = "" if item.done else "would be "
@@ -40,11 +43,12 @@ def pruned(item: Pruned) -> Iterator[str]:
         yield f"{size(freed)} freed; the store takes {size(item.reclaimed.bytes_after)}{later}"
 
 
-def _judged(item: Judged) -> str:
+def _judged(item: Judged, width: int) -> str:
     when_made = when(item.created_ns) if item.created_ns else f"{'':<19}"
     start = f"{'keep' if item.kept else 'drop'}  {item.id[:12]}  {item.kind:<8}  {when_made}"
     reasons = ", ".join(_WHY.get(why, str(why)) for why in item.kept)
-    return f"{start}  {words(item.message)}" + (f"  ({reasons})" if reasons else "")
+    why = f"  ({reasons})" if reasons else ""
+    return f"{start}  {cut(words(item.message), width - len(start) - len(why) - 2)}{why}"
 
 
 def _vanished(item: Vanished) -> str:

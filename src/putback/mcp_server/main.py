@@ -36,7 +36,7 @@ def cli(directory: str, store: str | None, pairs: Sequence[str]) -> int:
     if server is None:
         return _report(
             "the MCP server needs the package mcp, 2.3 or newer and older than 3",
-            "pip install 'putback[mcp]' installs it",
+            "`pip install '.[mcp]'` in a clone installs it",
             UNAVAILABLE,
         )
     # Imported here because it does not exist on Windows.

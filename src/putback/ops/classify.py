@@ -79,8 +79,8 @@ def check_budgets(settings: Settings, store: Store, files: int, new_bytes: int) 
     used = usage.measure(store, new_bytes)
     if used + new_bytes > limit:
         raise OverBudget(
-            f"too little room in the store: {used} bytes are in it, {new_bytes} would be written, and the limit "
-            f"is {limit}; nothing was written",
+            f"too little room in the store: {used:,} bytes are in it, {new_bytes:,} would be written, and the "
+            f"limit is {limit:,}; nothing was written",
             key="store.max_bytes",
             limit=limit,
             measured=used + new_bytes,
@@ -91,7 +91,8 @@ def check_budgets(settings: Settings, store: Store, files: int, new_bytes: int) 
     floor = settings.store.min_free_bytes
     if free - new_bytes < floor:
         raise OverBudget(
-            f"too little disk: {free} bytes are free, {new_bytes} would be written, and {floor} are to stay free",
+            f"too little disk: {free:,} bytes are free, {new_bytes:,} would be written, and {floor:,} are to stay "
+            "free",
             key="store.min_free_bytes",
             limit=floor,
             measured=free - new_bytes,
@@ -128,7 +129,7 @@ def _unreadable(path: RelPath, error: OSError) -> NotCovered:
 
 def _over(what: str, key: str, limit: int, measured: int, hint: str = "") -> OverBudget:
     return OverBudget(
-        f"too many {what}: {measured}, the limit is {limit}; nothing was written",
+        f"too many {what}: {measured:,}, the limit is {limit:,}; nothing was written",
         key=key,
         limit=limit,
         measured=measured,

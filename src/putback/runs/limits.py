@@ -99,7 +99,7 @@ def _verification(verification: Verification | None) -> Breach | None:
         limit=Limit.VERIFICATION,
         allowed="exit code 0",
         measured=f"exit code {verification.exit}",
-        detail=f"{verification.command}: {last}"[:200],
+        detail=(f"{verification.command}: {last}" if last else verification.command)[:200],
     )
 
 

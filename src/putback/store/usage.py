@@ -56,7 +56,7 @@ def warning(used: int, limit: int) -> str:
         return ""
     share = 100 * used // limit if limit else 100
     return (
-        f"the store has {used} bytes on disk, {share} % of the limit, {limit} (store.max_bytes); "
+        f"the store has {used:,} bytes on disk, {share} % of the limit, {limit:,} (store.max_bytes); "
         "`putback prune` makes room, `putback status --sizes` shows what takes it"
     )
 

@@ -92,8 +92,8 @@ def over_cap(where: WorkspacePaths, settings: Settings) -> str:
     if last is None or not last.over or last.rules != _rules(settings):
         return ""
     return (
-        f"the store takes {last.store_bytes} bytes, its cap is {settings.store.max_bytes}, and retention frees no"
-        " more: keep less (retention.*), drop workspaces that are gone (`putback prune --vanished`), or raise"
+        f"the store takes {last.store_bytes:,} bytes, its cap is {settings.store.max_bytes:,}, and retention frees"
+        " no more: keep less (retention.*), drop workspaces that are gone (`putback prune --vanished`), or raise"
         " store.max_bytes"
     )
 

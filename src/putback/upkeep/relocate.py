@@ -66,7 +66,7 @@ def _find(here: WorkspacePaths, old: bytes) -> WorkspacePaths:
     likely = former.candidates(here)
     named = ", ".join(quote(root) for root in likely[:3])
     raise UsageError(
-        f"nothing was ever captured of {quote(old)}; nothing was changed",
+        f"the store has no history of {quote(os.path.normpath(old))}; nothing was changed",
         hint=f"this may have been {named}"
         if likely
         else "give the path where the workspace was when it was captured",

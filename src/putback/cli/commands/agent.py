@@ -50,10 +50,14 @@ def _agent(function: F) -> F:
     return click.argument("agent", metavar="AGENT", type=click.Choice(NAMES))(user(project(function)))
 
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+_DRY_RUN = click.option("--dry-run", "-n", is_flag=True, help="Show what would change, and change nothing.")
 
 
-@command.command("install", epilog="\b\nExample:\n  putback agent install codex --user --dry-run")
+@command.command(
+    "install",
+    short_help="Put our hooks into the settings of AGENT.",
+    epilog="\b\nExample:\n  putback agent install codex --user --dry-run",
+)
 @_agent
 @_DRY_RUN
 @call.command
@@ -62,7 +66,11 @@ def install(here: Call, agent: str, scope: str, dry_run: bool) -> int:
     return _carried_out(here, installing.draft(agent, Scope(scope), site(here)), dry_run, "installed in")
 
 
-@command.command("uninstall", epilog="\b\nExample:\n  putback agent uninstall codex --user")
+@command.command(
+    "uninstall",
+    short_help="Take our hooks out of the settings of AGENT.",
+    epilog="\b\nExample:\n  putback agent uninstall codex --user",
+)
 @_agent
 @_DRY_RUN
 @call.command
@@ -71,7 +79,11 @@ def uninstall(here: Call, agent: str, scope: str, dry_run: bool) -> int:
     return _carried_out(here, installing.draft_removal(agent, Scope(scope), site(here)), dry_run, "removed from")
 
 
-@command.command("doctor", epilog="\b\nExample:\n  putback agent doctor gemini --user")
+@command.command(
+    "doctor",
+    short_help="Check that the hooks of AGENT are in place and work.",
+    epilog="\b\nExample:\n  putback agent doctor gemini --user",
+)
 @_agent
 @call.command
 def doctor(here: Call, agent: str, scope: str) -> int:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 @click.option("--no-pager", is_flag=True, help="Never through a pager.")
 @call.command
 def command(here: call.Call, id: str, paths: tuple[str, ...], form: str | None, nul: bool, no_pager: bool) -> None:
-    """What restoring a snapshot would change on disk, or what a restore or A..B changed.
+    """What restoring a snapshot would change on disk, or what a run, a turn, a restore or A..B changed.
 
-    It changes nothing. Binary files are named, not shown.
+    It changes nothing. Binary files are named, not shown. Files that were made since a snapshot count as deleted
+    by its restore, which leaves those that no capture holds, unless with --exact.
     """
     if nul and form not in ("name_only", "name_status"):
         raise click.UsageError("-z goes with --name-only or --name-status")

@@ -12,7 +12,7 @@ from putback.cli import call, hook
 @click.argument("event", required=False, default="")
 @call.command
 def command(here: call.Call, agent: str, event: str) -> int:
-    """Tell putback of an event of a coding agent, on standard input. Agents call this; `agent install` says so.
+    """Tell putback of an event of a coding agent, on standard input. Agents call it, once `agent install` is done.
 
     A turn is captured before its prompt is worked on and after the agent stops. Nothing is printed that the agent
     has no need of, and it always succeeds: what went wrong, `status` tells.

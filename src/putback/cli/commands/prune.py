@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from putback.cli import call, render_upkeep
+from putback.cli import call, render_list, render_upkeep
 from putback.cli.call import Call
 from putback.cli.putting import DONE, NEEDS_YES, SOME_FAILED
 from putback.config import duration_seconds
@@ -126,7 +126,7 @@ def _drops(result: Pruned) -> bool:
 
 def _tell(here: Call, result: Pruned) -> None:
     here.watch.close()
-    for line in render_upkeep.pruned(result):
+    for line in render_upkeep.pruned(result, render_list.screen()[0]):
         click.echo(line)
 
 

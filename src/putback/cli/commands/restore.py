@@ -38,7 +38,7 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Put the tree back as snapshot ID has it, or take back what a run, a restore or A..B did.
+    """Put the tree back as snapshot ID has it, or take back what a run, a turn, a restore or A..B did.
 
     Whatever is replaced or removed is captured first, so `putback undo` can take this back. A snapshot overwrites
     and reports; what happened in a span is taken back only where nothing changed since, or --merge can tell the

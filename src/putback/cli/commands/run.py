@@ -78,9 +78,9 @@ def command(
 ) -> int:
     """Run a command, record what it does to the workspace, and take it back where that was asked for.
 
-    Without --snapshot digests alone are kept: the run can be told, not taken back. With --turn, the paths in FILE
-    are captured before and after, so that `turn prepare` can take back exactly these. Exits with the command's own
-    code, with 42 where a limit was broken.
+    Without --snapshot digests alone are kept: `show` tells what the run did, and nothing can be put back. With
+    --turn, the paths in FILE are captured before and after, so that `turn prepare` can take back exactly these.
+    Exits with the command's own code, with 42 where a limit was broken.
     """
     here.strict = True
     if (turn is None) != (paths_from is None):

@@ -36,7 +36,7 @@ def command(here: call.Call, one_line: bool, sizes: bool) -> int:
         raise UsageError("--line and --sizes do not go together")
     if one_line:
         return standing.show_line(here)
-    from putback.cli import render_status
+    from putback.cli import render_list, render_status
 
     if sizes:
         found = here.workspace.upkeep.sizes()
@@ -45,7 +45,11 @@ def command(here: call.Call, one_line: bool, sizes: bool) -> int:
             jsonout.write(msgspec.to_builtins(found))
         else:
             for line in render_status.sizes(
-                found, here.workspace.list(), here.workspace.paths.name, everything=putting.everything(here)
+                found,
+                here.workspace.list(),
+                here.workspace.paths.name,
+                render_list.screen()[0],
+                everything=putting.everything(here),
             ):
                 click.echo(line)
         return 0

@@ -157,7 +157,8 @@ def prepare(here: Call, asked: str | None, capture: str | None) -> None:
 
 
 @command.command(
-    epilog="\b\nExample:\n  putback turn apply --proposal 9f8e7d6 --actor ann --reason 'wrong file' --yes"
+    short_help="Take the latest sealed turn back, as a whole.",
+    epilog="\b\nExample:\n  putback turn apply --proposal 9f8e7d6 --actor ann --reason 'wrong file' --yes",
 )
 @_bound
 @_CAPTURE
