@@ -87,8 +87,8 @@ def locked(
 ) -> Iterator[None]:
     """Hold the locks of workspaces, then that of their store; `shared` is about the store's.
 
-    What an exchange of a history left that was cut short is brought to its end first. Unless `strict`, one whose
-    plan is damaged is no obstacle. Raises LockedError, Cancelled, StorageError and IntegrityError.
+    What an exchange of a history left that was cut short is brought to its end first. Unless `strict`, one that
+    cannot be brought there is no obstacle. Raises LockedError, Cancelled, StorageError and IntegrityError.
     """
     with ExitStack() as stack:
         for where in places:
@@ -99,9 +99,7 @@ def locked(
                 # Before anything is asked of an index, or of a history, that it takes away.
                 from putback.store import exchange
 
-                if not strict and exchange.fault(where):
-                    continue
-                with nullcontext() if strict else suppress(IntegrityError):
+                with nullcontext() if strict else suppress(IntegrityError, StorageError):
                     exchange.settle(where, git.writing(store.modes).on(store.git_dir))
         yield
 

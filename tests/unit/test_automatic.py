@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from putback.cli.main import run as putback
-from putback.config import RetentionSettings
 from putback.errors import LockedError, OverBudget
 from putback.fs import lock
 from putback.progress import SILENT
@@ -165,8 +164,8 @@ def test_a_turn_of_an_agent_has_retention_done_too(
     create(tree, {"a": "a\n"})
     agent = Agent(tree, store)
     called: list[int] = []
+    monkeypatch.setattr("support.agents.settings", lambda: settings(keep_last=5))
     monkeypatch.setattr(Upkeep, "retain", lambda _: called.append(1) or "")
-    monkeypatch.setattr(RetentionSettings, "is_set", True)
     agent.prompt("work")
     agent.write("a", "b\n")
     agent.stop()

@@ -97,7 +97,7 @@ def test_what_is_dropped_just_before_it_is_attached_is_unknown(
             yield
 
     monkeypatch.setattr(lock, "hold", hold)
-    with pytest.raises(UsageError, match="nothing was ever captured of"):
+    with pytest.raises(UsageError, match="the store has no history of"):
         moved.upkeep.relocate(bytes(tmp_path / "old"))
     moved.snapshot("goes on")
 

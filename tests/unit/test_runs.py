@@ -256,7 +256,7 @@ def test_what_cannot_be_held_is_not_taken_back_and_the_receipt_says_why(
         shell("head -c 5000 /dev/urandom > huge; rm a"), rollback_on_breach=True, limits=Limits(max_files=1)
     )
     part = result.receipt.ops.rollback
-    assert part is not None and part.applied == 0 and "5000" in part.reason and "1000" in part.reason
+    assert part is not None and part.applied == 0 and "5,000" in part.reason and "1,000" in part.reason
     assert (tree / "huge").exists()
     changed = {item.path for item in documents(result).ledger.changes}  # type: ignore[union-attr]
     assert changed == {"a", "huge"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from putback.errors import NothingToUndo
+from putback.errors import FailedError, NothingToUndo
 from putback.ops.restore import Target
 from putback.ops.session import Session, check_contents
 from putback.records.history import Cause, Entry, EntryKind
@@ -17,7 +17,12 @@ def undo_target(session: Session, asked: str | None = None) -> Target:
     Raises NothingToUndo, and what resolving an id raises.
     """
     entry = undoable(session.history, asked)
-    check_contents(entry)
+    try:
+        check_contents(entry)
+    except FailedError as error:
+        if asked is None:
+            error.hint = f"{error.hint}; `putback undo ID` takes back an earlier entry by itself"
+        raise
     return span_target(session, entry, Cause.UNDO, f"undo of {entry.short_id}: {entry.message}")
 
 

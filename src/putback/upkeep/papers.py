@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from putback.errors import IntegrityError, NotOwned, PutbackError
+from putback.fs.durable import read_file
 from putback.fs.journal import read_lines
 from putback.ops import leftovers
 from putback.records import document
@@ -311,7 +312,7 @@ def marker_fault(store: Store) -> str:
 def root_of(where: WorkspacePaths) -> bytes:
     """The root that the record of a workspace names, if it is the one of its folder; else empty."""
     try:
-        data = where.marker.read_bytes()
+        data = read_file(where.marker)
         known = document.decode(data, WorkspaceFile, "workspace record")
         root = known.path
     except (OSError, IntegrityError):
