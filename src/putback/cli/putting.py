@@ -48,14 +48,17 @@ def back(here: Call, act: Callable[[Confirm], Restored], *, dry_run: bool, yes: 
     elif not answer.declined:
         _print_result(here, result)
     if answer.declined:
-        here.note(
-            "nothing was changed: without a terminal this needs --yes" if answer.silent else "nothing was changed"
-        )
-        return NEEDS_YES if answer.silent else SOME_FAILED
+        return declined(here, silent=answer.silent)
     if not dry_run:
         here.retain()
     refused = dry_run and bool(result.plan.refused)
     return SOME_FAILED if result.failed or refused else DONE
+
+
+def declined(here: Call, *, silent: bool) -> int:
+    """Say that nothing was done, because a person said no, or (`silent`) nobody could be asked; the exit code."""
+    here.note("nothing was changed: without a terminal this needs --yes" if silent else "nothing was changed")
+    return NEEDS_YES if silent else SOME_FAILED
 
 
 class _Answer:

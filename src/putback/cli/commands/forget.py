@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from putback.cli import call, jsonout, render
-from putback.cli.putting import DONE, NEEDS_YES, SOME_FAILED
+from putback.cli import call, jsonout, putting, render
+from putback.cli.putting import DONE
 from putback.paths import printable
 from putback.records.upkeep import Forgotten
 
@@ -39,11 +39,7 @@ def command(here: call.Call, paths: tuple[str, ...], dry_run: bool, yes: bool) -
                 jsonout.write(_result(found))
             if dry_run or not found.captures:
                 return DONE
-            silent = not here.interactive
-            here.note(
-                "nothing was changed: without a terminal this needs --yes" if silent else "nothing was changed"
-            )
-            return NEEDS_YES if silent else SOME_FAILED
+            return putting.declined(here, silent=not here.interactive)
     done = upkeep.forget(chosen)
     here.watch.close()
     if here.json:

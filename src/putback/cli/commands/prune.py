@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from putback.cli import call, render_list, render_upkeep
+from putback.cli import call, putting, render_list, render_upkeep
 from putback.cli.call import Call
-from putback.cli.putting import DONE, NEEDS_YES, SOME_FAILED
+from putback.cli.putting import DONE
 from putback.config import duration_seconds
 
 if TYPE_CHECKING:
@@ -114,10 +114,7 @@ def _prune(here: Call, keep: Keep, *, vanished: bool, unmounted: bool, dry_run: 
         jsonout.write(_for_programs(result))
     elif silent or not declined:
         _tell(here, result)
-    if declined:
-        here.note("nothing was changed: without a terminal this needs --yes" if silent else "nothing was changed")
-        return NEEDS_YES if silent else SOME_FAILED
-    return DONE
+    return putting.declined(here, silent=silent) if declined else DONE
 
 
 def _drops(result: Pruned) -> bool:
