@@ -152,13 +152,11 @@ class Hook(msgspec.Struct, frozen=True):
         self._end(workspace, event, Ended.INTERRUPTED, here=False)
         patience = workspace.settings.agent.prompt_seconds
         answer: Answer = {}
-        if workspace.paths.index.exists():
-            # Every capture but the first reads only what has changed.
-            news = _begin(workspace, event, patience)
-            if news and self.adapter.context is not None:
-                answer = self.adapter.context(event.name, _told(news))
-        elif not self._bounded(workspace, event, lambda wait: _begin(workspace, event, wait), patience):
+        news: list[RelPath] = []
+        if not self._bounded(workspace, event, lambda wait: news.extend(_begin(workspace, event, wait)), patience):
             answer = {} if self.adapter.notice is None else self.adapter.notice(_SLOW)
+        elif news and self.adapter.context is not None:
+            answer = self.adapter.context(event.name, _told(news))
         if not answer and self.adapter.notice is not None:
             warning = _due_warning(workspace)
             answer = self.adapter.notice(f"putback: {warning}") if warning else {}
@@ -182,7 +180,7 @@ class Hook(msgspec.Struct, frozen=True):
     def _bounded(self, workspace: Workspace, event: Event, effect: Callable[[float], object], wait: float) -> bool:
         """Do what captures, a first capture in a process of its own; says whether it was done in time.
 
-        `wait` is how many seconds it waits for another process.
+        Every other capture reads only what has changed. `wait` is how many seconds it waits for another process.
         """
         if workspace.paths.index.exists():
             effect(wait)
