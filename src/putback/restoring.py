@@ -16,12 +16,11 @@ from putback.runs import unfinished
 from putback.store.history import History, undoable
 from putback.store.layout import WorkspacePaths
 
-Confirm = Callable[[Plan], bool]
 Find = Callable[[Session], Target]
 
 
 def put_back(
-    session: Session, find: Find, options: Options, *, dry_run: bool, confirm: Confirm | None
+    session: Session, find: Find, options: Options, *, dry_run: bool, confirm: Callable[[Plan], bool] | None
 ) -> Restored:
     """Restore what `find` finds. An interrupted restore is given up for it, once it is certain to be carried out.
 

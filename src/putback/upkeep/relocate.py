@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from putback import paths
 from putback.errors import OutOfOrder, UnknownStateError, UsageError
 from putback.fs import lock
 from putback.git import refs
@@ -123,7 +122,8 @@ def _exchange(opened: Session, there: WorkspacePaths) -> Relocated:
         moved_captures=tuple(sorted(refs.anchored(opened.git, there.name))),
     )
     exchange.carry_out(here, opened.git, plan, Staged(history=shifted))
-    return Relocated(old_root=_at(there.root), root=_at(here.root), entries=len(before), joined=len(joined))
+    old_root, root = AtPath.at(there.root), AtPath.at(here.root)
+    return Relocated(old_root=old_root, root=root, entries=len(before), joined=len(joined))
 
 
 def _shifted(opened: Session, names: list[Name], offset: int) -> Iterator[tuple[str, bytes]]:
@@ -132,8 +132,3 @@ def _shifted(opened: Session, names: list[Name], offset: int) -> Iterator[tuple[
         entry = opened.history.read(name)
         entry = msgspec.structs.replace(entry, seq=entry.seq + offset)
         yield Name(entry.seq, entry.kind, entry.id).file, document.encode(entry) + b"\n"
-
-
-def _at(root: bytes) -> AtPath:
-    encoded = "" if paths.is_text(root) else paths.encode_b64(root)
-    return AtPath(path=paths.text(root), path_b64=encoded)

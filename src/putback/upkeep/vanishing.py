@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from putback import seams
 from putback.errors import IntegrityError, LockedError, PutbackError
 from putback.fs.durable import sync_directory
@@ -109,14 +111,7 @@ def _drop(upkeep: Upkeep, where: WorkspacePaths, record: Vanished, *, dry_run: b
 
 
 def _kept(record: Vanished, reason: str) -> Vanished:
-    return Vanished.at(
-        record.name,
-        workspace=record.workspace,
-        entries=record.entries,
-        bytes=record.bytes,
-        unmounted=record.unmounted,
-        kept=reason,
-    )
+    return msgspec.structs.replace(record, kept=reason)
 
 
 def _in_use(where: WorkspacePaths) -> str:
